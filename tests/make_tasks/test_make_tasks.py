@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +194,28 @@ def test_a_release_that_the_policy_can_read_is_refused(tmp_path: Path) -> None:
     assert isinstance(ran.exception, Exception)
     assert "kit is also where the policy can read it: " in str(ran.exception)
     assert str(ran.exception).endswith("/iniconfig")
+
+
+@pytest.mark.long
+def test_ctrl_c_keeps_what_is_made_and_shows_the_table(tmp_path: Path) -> None:
+    package, rows = write(tmp_path / "kit"), tmp_path / "out" / "tasks.jsonl"
+    words = [
+        "-m",
+        "assay",
+        "make-tasks",
+        str(package),
+        "--output",
+        str(rows.parent),
+        "--slots",
+        "1",
+    ]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        while not rows.exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        shown, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    kept = len(load(str(rows)))
+    assert f"kept {kept} tasks in {rows}" in " ".join(shown.split())
+    assert shown.split()[:5] == ["package", "tests", "sites", "tried", "kept"]

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from assay.errors import SettingsError
 from assay.make_tasks.operators import Source
-from assay.make_tasks.statement import MOST_LINES, body, exception, statement
+from assay.make_tasks.statement import (
+    INSTRUCTION,
+    MOST_LINES,
+    body,
+    exception,
+    open_wording,
+    statement,
+)
+from tests.endpoints import endpoint, reply
 
 FILE = b"""import pkg
 
@@ -67,3 +80,32 @@ def test_the_shortest_failure_is_reported() -> None:
 def test_a_failure_that_cannot_be_shown_makes_no_statement() -> None:
     assert statement("pkg", {"t.py::test_b": SAID, "u.py::c": SAID}, {"t.py": Source(FILE)}) == ""
     assert statement("pkg", {"t.py::test_a": ""}, {"t.py": Source(FILE)}) == ""
+
+
+def worded(url: str, report: str) -> str:
+    async def ask() -> str:
+        async with open_wording(url, "m", "NO_SUCH_KEY", 1) as reword:
+            return await reword("pkg", report)
+
+    return asyncio.run(ask())
+
+
+def test_an_endpoint_words_the_report_and_gets_nothing_else() -> None:
+    with endpoint(lambda *_: reply(" f(1) raises TypeError. ")) as stub:
+        assert worded(stub.url, "the report") == "f(1) raises TypeError."
+    ((path, key, body),) = stub.asked
+    assert (path, key) == ("/v1/chat/completions", None)
+    assert [one["content"] for one in body["messages"]] == [
+        INSTRUCTION.format(name="pkg"), "the report",
+    ]  # fmt: skip
+
+
+def test_without_an_endpoint_or_an_answer_the_report_stays_as_it_is() -> None:
+    assert worded("", "the report") == "the report"
+    with endpoint(lambda *_: reply("")) as stub:
+        assert worded(stub.url, "the report") == "the report"
+
+
+def test_an_endpoint_that_refuses_is_the_users_fault() -> None:
+    with endpoint(lambda *_: (401, {}, {})) as stub, pytest.raises(SettingsError, match="--url"):
+        worded(stub.url, "the report")
