@@ -74,6 +74,8 @@ def test_the_judge_brings_the_hidden_test_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bug", ["no diff", BUG.replace("a + b", "a * b"), ["a"]])
 def test_a_bug_that_the_tree_does_not_take_is_the_rows_fault(tmp_path: Path, bug: Any) -> None:
-    with pytest.raises(DataError, match=r"tasks\.jsonl, line 1: 'bug' is no diff that 'tree' takes"):
+    with pytest.raises(
+        DataError, match=r"tasks\.jsonl, line 1: 'bug' is no diff that 'tree' takes"
+    ):
         loaded(tmp_path, bug=bug)
     assert not list((tmp_path / "cache").rglob("calc.py"))
