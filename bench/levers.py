@@ -40,7 +40,7 @@ LARGE = Size(
     {"hidden_size": 2048, "intermediate_size": 5504, "num_hidden_layers": 24,
     "num_attention_heads": 16,
      "vocab_size": 32_256},
-    prompt=512, longest=512, tasks=4, group=16, rounds=5, micro_batch_tokens=32_768,
+    prompt=512, longest=512, tasks=4, group=16, rounds=5, micro_batch_tokens=16_384,
 )  # fmt: skip
 DRY = Size(
     "cpu",
