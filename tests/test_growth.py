@@ -30,6 +30,7 @@ from assay.judge.codec_types import CodecError
 from assay.judge.kinds import harness, test_bench, verilog_screen
 from assay.judge.kinds.test_functions import is_doctest
 from assay.judge.prepared_task import ELSEWHERE, NUMERIC, RUNS_FILES, USES_FILES
+from assay.judge.tables import NoTableError, tables_of
 from assay.judge.verdict import parse_report
 from assay.languages import language_named
 from assay.languages.answer import final_answer
@@ -38,7 +39,7 @@ from assay.rewards import format, lint, quality, reasoning, tools
 from assay.sandbox.ending import NAMES_ERROR
 from assay.tasks import cases, jsonl, rtllm
 from assay.tasks.rows import LeftOutError, Row
-from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict, printable
+from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict, printable
 
 Reader = Callable[[str], object]
 MOST, ROUNDS = 2.5, 3
@@ -68,6 +69,11 @@ def row(*names: str, **fields: Any) -> Reader:
 
 def bench(text: str) -> Any:
     return SimpleNamespace(stdout=text.encode("latin-1", "replace"))
+
+
+def table(text: str) -> None:
+    with suppress(NoTableError):
+        tables_of(Task("t", "", (Check(text),), "f", setup=text))
 
 
 def tagged(text: str) -> float:
@@ -135,6 +141,8 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "a client's exchange": (lambda text: jsonl.task_of(Row({"prompt": "", "exchanges": [
                             {"stdin": text, "stdout": text}]}, "")), (*SPACES, "1.", "1.1 ", "-1")),
     "code of a task": (task_code.looks_at_identity, (*SPACES, *BRACKETS[:3], " is ", "é")),
+    "a table": (lambda text: table(f"assert f({text!r}) == 1\n{text}"), (*SPACES, *BRACKETS[:3],
+                "assert f(1)\n", "f(1)", "x = 1\n", "1, ", "é")),
     "files in a test": (lambda text: [one.search(text) for one in (USES_FILES, RUNS_FILES, NUMERIC,
                         ELSEWHERE, MENTIONS_FILES)], (*SPACES, "os.", "os.path.", "open(", "np.")),
     "a client's language": (lambda text: suggest(text, ["python", "java"]), ("a", "python", "_")),

@@ -46,7 +46,7 @@ def serve(
         raise SettingsError(f"{error.name} is not installed; pip install 'assay[serve]'") from error
     judge = Judge(
         Limits(cpu_seconds, wall_seconds, memory_mb), slots, stop_early=False,
-        allow_weak=allow_weak, strangers=True,
+        allow_weak=allow_weak,
     )  # fmt: skip
     bounds = Bounds(waiting=waiting, body_mb=body_mb)
     asyncio.run(serving(judge, host, port, token_file, bounds, announce=typer.echo))

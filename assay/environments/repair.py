@@ -39,7 +39,7 @@ async def repair(conversation: Conversation, *, turns: PositiveInt = 3) -> None:
 async def _failure(conversation: Conversation, checks: Sequence[AnyCheck]) -> str:
     """How the last reply fails the first check that it fails; empty if it passes all."""
     for check in checks:
-        execution = await conversation.check([kind_of(check).with_value(check)])
+        execution = await conversation.check([check])
         if execution.verdict is not Verdict.PASS:
             return f"That fails: {describe_failure(check, execution)}"
     return ""

@@ -61,6 +61,7 @@ class Arrivals:
             "lazy": partial(self._run, remote.items), "callback": connection.own_function,
             "coroutine": partial(self._run, remote.awaited), "shared": self._shared,
         })  # fmt: skip
+        self._data_unpacker = Unpacker({"opaque": Opaque})
 
     def keep_numpy(self, keep: bool) -> None:
         """Whether values of numpy's stay so; else they become Python's."""
@@ -71,15 +72,15 @@ class Arrivals:
                 self._connection.trust("own_methods")
             return value if keep else plain_numpy(value)
 
-        self._unpacker.foreign["numpy"] = array
+        self._unpacker.foreign["numpy"] = self._data_unpacker.foreign["numpy"] = array
 
-    def value(self, data: Json, made: bool = False) -> Any:
-        """A value as the program packed it; `made`: the test constructs it. Raises CandidateFailed
-        where it is too large or malformed.
+    def value(self, data: Json, made: bool = False, only_data: bool = False) -> Any:
+        """A value as the program packed it; `made`: the test constructs it; `only_data`: an object
+        in it is opaque. Raises CandidateFailed where it is too large or malformed.
         """
         before, self._made = self._made, made
         try:
-            return self._unpacker.value(data)
+            return (self._data_unpacker if only_data else self._unpacker).value(data)
         except (TooLargeError, MemoryError) as error:
             raise self._connection.requests.fail("output", str(error)) from None
         except CodecError as error:

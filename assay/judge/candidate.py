@@ -124,7 +124,7 @@ class Candidate:
         same = None
         if kind == "call":
             value, same = value
-        packed = (self.shared if shares else self.exports.packer).pack(value)
+        packed = (self.shared if shares and same is None else self.exports.packer).pack(value)
         # a reply to `files` comes between an answer and its use, so nothing is dropped
         return ["value", packed, same, NOTHING if kind == "files" else self.shared.tell()]
 
@@ -164,12 +164,13 @@ class Candidate:
         arguments = list(map(self.unpacker.value, packed))
         by_name = {name: self.unpacker.value(data) for name, data in named.items()}
         value = called(*arguments, **by_name)
-        same = (at for at, it in enumerate(arguments) if it is value and not is_iterator(value))
+        passed = enumerate([*arguments, *by_name.values()])
+        same = (at for at, it in passed if it is value and not is_iterator(value))
         return value, next(same, None)
 
-    def answer_packed(self, kind: str, target: str, packed: list[Json]) -> Json:
+    def answer_packed(self, kind: str, *call: Any) -> Json:
         """Call a function; what is no data in the answer is opaque."""
-        value = self.object(target)(*map(self.unpacker.value, packed))
+        value, _ = self.call(*call)
         return self.data_packer.pack(digest(value) if kind == "digest" else value)
 
     def named_tuple(self, parts: Json) -> Any:

@@ -60,8 +60,7 @@ class Judge(AnyJudge):
 
     limits: of one run. slots: programs that run at once; the available cores if None. stop_early:
     stop at the first failed test. allow_weak: run even where the sandbox is not sound. archive: a
-    file that keeps all verdicts. strangers: tasks come from several clients that do not trust each
-    other, so no worker runs the code of two tasks. trust: what may be taken on a program's word
+    file that keeps all verdicts. trust: what may be taken on a program's word
     (types.Trust): an execution's `trusted` says what else was.
 
     Raises SandboxError where the sandbox is not sound, where the supervisor dies or hangs, and
@@ -71,15 +70,13 @@ class Judge(AnyJudge):
 
     def __init__(
         self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
-        allow_weak: bool = False, archive: Path | None = None, strangers: bool = False,
-        trust: Collection[str] = (),
+        allow_weak: bool = False, archive: Path | None = None, trust: Collection[str] = (),
     ) -> None:  # fmt: skip
         super().__init__(trust)
         self.limits = limits or Limits()
         self.slots = slots or cores()
         self.stop_early = stop_early
         self.allow_weak = allow_weak
-        self.strangers = strangers
         self._archive = archive
         self._sandbox = Sandbox(ZYGOTE)
         self._exchanges = ExchangeRunner(self._sandbox, self.limits, stop_early, self.slots)
@@ -198,7 +195,7 @@ class Judge(AnyJudge):
 
     def _prepare(self, task: Task) -> PreparedTask:
         if not (prepared := self._prepared.get(id(task))):
-            prepared = PreparedTask(task, self.limits, self.stop_early, self.strangers)
+            prepared = PreparedTask(task, self.limits, self.stop_early)
             self._prepared[id(task)] = prepared
         return prepared
 

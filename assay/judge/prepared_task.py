@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import re
@@ -13,9 +14,12 @@ from importlib.util import find_spec
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
+from assay.judge.codec import Json, dumps
+from assay.judge.kinds.calls import RECOMPUTED
 from assay.judge.kinds.find import kind_of
 from assay.judge.kinds.kind import ProgramRun
-from assay.judge.task_code import leaves_no_trace, looks_at_identity, parsed
+from assay.judge.tables import NoTableError, bindings, tables_of
+from assay.judge.task_code import looks_at_identity, parsed
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import HASH_SEEDS, Pool, Program, Result
@@ -95,11 +99,8 @@ class PreparedTask:
     checks, and for test functions that cannot be run.
     """
 
-    def __init__(
-        self, task: Task, limits: Limits, stop_early: bool, strangers: bool = False
-    ) -> None:
+    def __init__(self, task: Task, limits: Limits, stop_early: bool) -> None:
         self._task, self._limits, self._stop_early = task, limits, stop_early
-        self._strangers = strangers
         self.checks = task.checks
         self._kinds = [(kind_of(check), check) for check in task.checks]
         in_worker = {kind.in_worker for kind, _ in self._kinds}
@@ -115,16 +116,22 @@ class PreparedTask:
             """All checks; each test of a module is one."""
         except ValueError as error:
             raise DataError(f"the tests of task {task.id!r}: {error}") from None
-        self._sources = sources = [code for kind, one in self._kinds for code in kind.code(one)]
-        large = any(kind.is_recomputed(check) for kind, check in self._kinds)
+        sources = [code for kind, one in self._kinds for code in kind.code(one)]
+        self._wire: list[Json] = []
+        """The checks as a worker gets them, where they are tables."""
+        with contextlib.suppress(NoTableError):
+            self._wire = [["Table", table] for table in tables_of(task)]
+        self._sources = [] if self._wire else sources
+        self._setup = task.setup if self._sources or bindings(parsed(task.setup).body)[1] else ""
+        large = any(getattr(check, "expected", "") == dumps(RECOMPUTED) for check in task.checks)
         self._recomputing = (task.reference or "") if large else ""
         if not all(kind.judges(self.language) for kind, _ in self._kinds):
             raise DataError(
                 f"task {task.id!r}: a program in {self.language.title} can only read and print, or"
                 " be called; give it exchanges or calls"
             )
-        text = "\n".join([task.setup, *sources])
-        self.numeric = NUMERIC.search(text) is not None
+        self.numeric = any(map(NUMERIC.search, (task.setup, *sources)))
+        text = "\n".join([self._setup, *self._sources])
         uses_files = USES_FILES.search(text) is not None
         self.shares_files = uses_files and not (task.large or RUNS_FILES.search(text))
         """Whether test and program have folders of which the files are carried."""
@@ -180,13 +187,9 @@ class PreparedTask:
 
     @cached_property
     def _keeps_worker(self) -> bool:
-        """Whether a worker that has run the task's code may take another job."""
-        task = self._task
-        checker = [] if task.checker in {"", *CHECKERS} else [task.checker]
-        parts = (task.setup, self._recomputing, *checker, *self._sources)
-        code = [source for source in parts if source]
-        reusable = not (self._strangers or self.shares_files) and all(map(leaves_no_trace, code))
-        return not code or reusable
+        """Whether a worker that has run the job may take another: no code of the task's ran."""
+        checker = "" if self._task.checker in CHECKERS else self._task.checker
+        return not any((self._setup, self._recomputing, checker, *self._sources))
 
     @cached_property
     def _shared_fields(self) -> str:
@@ -195,9 +198,9 @@ class PreparedTask:
         fields = {
             "reply_mb": self._limits.reply_mb,
             "entry_point": task.entry_point,
-            "setup": task.setup,
+            "setup": self._setup,
             "classes": node_classes(task),
-            "identity": any(map(looks_at_identity, [task.setup, *self._sources])),
+            "identity": any(map(looks_at_identity, [self._setup, *self._sources])),
             "files": self.shares_files,
             "doubt": self._doubt,
             "checker": task.checker,
@@ -205,7 +208,8 @@ class PreparedTask:
             "stop_early": self._stop_early,
             "large": task.large,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
-            "checks": [[type(one).__name__, kind.wire(one)] for kind, one in self._kinds],
+            "checks": self._wire
+            or [[type(check).__name__, kind.wire(check)] for kind, check in self._kinds],
         }
         return json.dumps(fields)[1:]
 

@@ -19,7 +19,7 @@ from assay.judge.nodes import Nodes
 from assay.judge.protocol import CANNOT, CheckJob
 from assay.judge.remote import Function, Place, RemoteClass, is_remote, make, place_of
 from assay.judge.requests import CandidateFailed, Requests
-from assay.judge.shared import NOTHING, PASSED, PASSED_BY_NAME, SharedObjects
+from assay.judge.shared import NOTHING, SharedObjects
 from assay.sandbox.sockets import FramedSocket
 
 TEST_ITEMS = 5_000_000
@@ -86,22 +86,23 @@ class Connection:
         object, unless it was changed.
         """
         self.requests.asked += 1  # even where an argument cannot be sent
-        plain = [*map(self.packer.pack, arguments)] if self.arrivals.identity else []
-        packed = self.shared.pack_passed(arguments, PASSED)
-        by_name = self.shared.pack_passed(named.values(), PASSED_BY_NAME)
-        parts = (target, packed, dict(zip(named, by_name, strict=True)))
+        passed = (*arguments, *named.values())
+        plain = [*map(self.packer.pack, passed)] if self.arrivals.identity else []
+        packed = [*map(self.shared.pack, passed)]
+        by_name = dict(zip(named, packed[len(arguments) :], strict=True))
+        parts = (target, packed[: len(arguments)], by_name)
         value, same = self._request("call", parts, type(target) is int)
         if value in plain:
             self.trust("identity")
-        if is_index(same, arguments) and value in (packed[same], self.packer.pack(arguments[same])):
-            return arguments[same]
+        if is_index(same, passed) and value in (packed[same], self.packer.pack(passed[same])):
+            return passed[same]
         return self.arrivals.value(value, made)
 
-    def call_packed(self, target: str, arguments: list[Json], kind: str = "answer") -> Json:
-        """Call with packed arguments that nobody uses afterwards; the answer stays packed, and an
-        object in it is opaque.
+    def call_packed(self, target: str, call: list[Json], kind: str = "answer") -> Json:
+        """Call with packed arguments, and others by name, that nobody uses afterwards; the answer
+        stays packed, and an object in it is opaque.
         """
-        return self._request(kind, (target, arguments))[0]
+        return self._request(kind, (target, *call))[0]
 
     def name(self, name: str) -> Any:
         """A global of the program. Raises NameError where it has none of that name."""

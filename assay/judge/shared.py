@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import marshal
 import sys
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 from assay.judge.codec import Json, Packer, Shared, dumps
 from assay.judge.codec_types import (
-    BARE_OR_FLOAT,
     CodecError,
     TooLargeError,
     is_mutable,
@@ -38,22 +36,7 @@ def references(held: Held, number: int) -> int:
     return sys.getrefcount(value)
 
 
-class _Probe:
-    def __call__(self, *arguments: Any, **named: Any) -> list[int]:
-        return [*map(sys.getrefcount, arguments), *map(sys.getrefcount, named.values())]
-
-
 UNHELD = references({0: ([], "")}, 0)
-(PASSED,), (PASSED_BY_NAME,) = _Probe()([]), _Probe()(it=[])
-"""References to an argument of a call that nothing but the call holds. Some calls hold one more."""
-
-
-def has_parts(value: Any) -> bool:
-    """Whether plain data holds more than numbers and texts."""
-    parts = value.values() if isinstance(value, dict) else value
-    return isinstance(value, list | tuple | dict | deque) and not (
-        set(map(type, parts)) <= BARE_OR_FLOAT
-    )
 
 
 class SharedObjects:
@@ -78,16 +61,6 @@ class SharedObjects:
         """A value, whose mutable objects are shared from now on. Raises CodecError."""
         whole = Shared(self._share(value)) if self._nodes.has(value) else self._with_numbers(value)
         return self._packer.pack(whole)
-
-    def pack_passed(self, arguments: Collection[Any], free: int) -> list[Json]:
-        """Arguments of a call; those are shared that the test holds beyond it, or parts of which
-        it may hold. Raises CodecError.
-        """
-        counts = [*map(sys.getrefcount, arguments)]
-        return [
-            (self.pack if references > free or has_parts(value) else self._packer.pack)(value)
-            for value, references in zip(arguments, counts, strict=True)
-        ]
 
     def rebuild(self, parts: Json) -> Any:
         """The object of a number. Raises KeyError, TypeError, ValueError."""

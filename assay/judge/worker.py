@@ -18,7 +18,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from assay.judge.console import SEED
 from assay.judge.kinds import asserts, calls, test_functions
 from assay.judge.kinds.calls import Bench, Caller
 from assay.judge.kinds.kind import Part
@@ -36,7 +35,8 @@ NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
 RUN: dict[str, Callable[[Any, int, Bench], list[Part]]] = {
-    "Check": asserts.run, "Call": calls.run, "TestFunctions": test_functions.run
+    "Check": asserts.run, "Table": asserts.run_table, "Call": calls.run,
+    "TestFunctions": test_functions.run,
 }  # fmt: skip
 """How a check is run, by the name of its class."""
 
@@ -60,8 +60,9 @@ def serve(control: socket.socket) -> None:
             candidate.close()
         job = json.loads(frame)
         candidate = socket.socket(fileno=descriptor)
-        sock = FramedSocket(candidate, int(job["reply_mb"] * MIB))
-        report = run_checks(job, Connection(sock), partial(jobs.send, NEXT_STEP))
+        connection = Connection(FramedSocket(candidate, int(job["reply_mb"] * MIB)))
+        random.seed = connection.console.seed
+        report = run_checks(job, connection, partial(jobs.send, NEXT_STEP))
         jobs.send(mark(report) + json.dumps(report._asdict()).encode())
 
 
@@ -90,7 +91,6 @@ def run_checks(
     builtin = LazyBuiltins(connection)
     namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
     bench, parts = Bench(connection, builtin, namespace, caller), list[Part]()
-    random.seed = connection.console.seed
     try:
         connection.load(job)
         setup_error = set_up(job["setup"], job["entry_point"], bench)
@@ -106,8 +106,6 @@ def run_checks(
         requests.finish()
     except (CandidateFailed, ConnectionError):
         requests.hung_up()
-    finally:
-        random.seed = SEED
     if connection.doubt and ended and ended[-1].how in ("wrong", "error"):
         connection.cannot(connection.doubt)
     if requests.failure and ended and ended[-1].how != "held":

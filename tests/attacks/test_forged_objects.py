@@ -7,14 +7,16 @@ trusts), the program, `---`, the setup if any with `===`, and the test.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from assay.judge import Job, judge_all
-from assay.types import Execution
-from tests.judge.jobs import task
+from assay.judge.tables import NoTableError, tables_of
+from assay.types import AnyCheck, Check, Execution, Task, Verdict
+from tests.judge.jobs import LOOP, as_program, task
 
 TEXT = Path(__file__).with_name("forged_objects.txt").read_text()
 
@@ -31,17 +33,48 @@ def read_rows() -> dict[str, tuple[Job, str]]:
             it for it in ["f", *defined] if it in defined and re.search(rf"\b{it}\b", test)
         )
         if find_spec("numpy") or "numpy" not in body:
-            found[name] = Job(task(entry, test, setup=setup), program), outcomes
+            found[name] = Job(task(entry, as_program(test), setup=setup), program), outcomes
     return found
 
 
+def is_table(of: Task) -> bool:
+    try:
+        return bool(tables_of(of))
+    except NoTableError:
+        return False
+
+
+def as_it_was(check: AnyCheck) -> Check:
+    return Check(check.source.removeprefix(LOOP)) if isinstance(check, Check) else Check("")
+
+
 ROWS = read_rows()
+TABLES = {
+    name: Job(plain, str(job.program).replace("exports.packer", "data_packer"))
+    for name, (job, _) in ROWS.items()
+    if is_table(plain := replace(job.task, checks=tuple(map(as_it_was, job.task.checks))))
+}
+"""Those tests that are tables, as such."""
 
 
 @pytest.fixture(scope="module")
 def executions() -> dict[str, Execution]:
     done = judge_all([job for job, _ in ROWS.values()])
     return dict(zip(ROWS, done, strict=True))
+
+
+@pytest.fixture(scope="module")
+def by_tables() -> dict[str, Execution]:
+    return dict(zip(TABLES, judge_all([*TABLES.values()]), strict=True))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_takes_nothing_of_a_forged_object_but_data(
+    name: str, by_tables: dict[str, Execution]
+) -> None:
+    execution = by_tables[name]
+    assert not execution.trusted
+    assert execution.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.FORBIDDEN), execution
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -56,3 +89,4 @@ def test_a_forged_object_never_passes_unseen(name: str, executions: dict[str, Ex
 
 def test_there_are_forgeries_enough() -> None:
     assert len(ROWS) >= 40
+    assert len(TABLES) >= 20

@@ -58,6 +58,14 @@ def task(entry_point: str, *checks: str, setup: str = "", reference: str | None 
     )
 
 
+LOOP = "for _ in (): pass\n"
+
+
+def as_program(test: str) -> str:
+    """The test, as one that is no table (judge/tables.py)."""
+    return LOOP + test
+
+
 def programs_run(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     """The programs that the sandbox runs from now on, as they are started."""
     programs: list[Program] = []

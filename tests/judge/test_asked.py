@@ -19,7 +19,9 @@ AT_FAULT = {
     "an assert of nothing": task("f", "assert f(1) == 2", "assert True"),
     "a loop over nothing": task("f", "for x in []: assert f(x) == 2 * x"),
     "a program that is there but not called": task("f", "assert callable(f)"),
-    "a module that is not installed": task("f", "import no_such_module\nassert f(1) == 2"),
+    "a module that is not installed": task(
+        "f", "import no_such_module\nassert f(1) == no_such_module.x"
+    ),
     "an import that both tests make": task(
         "f", "import math\nassert f(1) == 2", f"import math\n{NEVER_CALLED}"
     ),

@@ -159,7 +159,7 @@ def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reporte
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(base, "CircuitBreaker", partial(CircuitBreaker, tolerated=0))
-    broken = task("f", "assert f()", setup="import no_such_module")
+    broken = task("f", "assert f() < limit", setup="import no_such_module\nlimit = 9")
     executions = judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
     assert [seen.verdict for seen in executions] == [Verdict.INFRA] * 3
     assert [

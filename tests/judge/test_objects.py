@@ -13,7 +13,7 @@ import pytest
 
 from assay.judge import Job, judge_all
 from assay.types import Execution
-from tests.judge.jobs import task
+from tests.judge.jobs import as_program, task
 
 TEXT = Path(__file__).with_name("objects.txt").read_text()
 
@@ -26,7 +26,7 @@ def read_cases() -> dict[str, tuple[Job, str, str]]:
             program = body
             continue
         name, entry, verdict, trusted = head.split("|")
-        job = Job(task(entry.strip(), body), program)
+        job = Job(task(entry.strip(), as_program(body)), program)
         found[name.strip()] = job, verdict.strip(), trusted.strip()
     return found
 

@@ -140,7 +140,7 @@ def test_a_reference_that_fails_its_own_checks_is_reported_once(
     with caplog.at_level(logging.WARNING, "assay.judge"):
         judge_all([Job(broken, "def f(): return 3")] * 3)
     assert [record.getMessage() for record in caplog.records] == [
-        "task f: its own reference fails: AssertionError at `assert f() == 2`"
+        "task f: its own reference fails: AssertionError: gives 1 at `assert f() == 2`"
     ]
 
 
@@ -256,6 +256,7 @@ def test_an_object_that_is_no_data_is_true_or_false_and_nothing_else() -> None:
         "class E:\n    def __bool__(self): raise KeyError\n    __eq__ = lambda *_: True\ndef"
         " f(text): return E()"
     )
-    assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.ERROR
+    assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.WRONG
+    assert verdict_of(task("f", "x = f('abc')\nassert x"), unsure) is Verdict.ERROR
     handed = task("f", "x = f('abc')\nassert x and x.group() == 'a'", reference=match)
     assert verdict_of(handed, match) is Verdict.PASS

@@ -303,7 +303,7 @@ def test_the_main_block_does_not_run() -> None:
 
 
 def test_setup_that_fails_is_no_fault_of_the_program() -> None:
-    broken = task("f", "assert f() == 1", setup="import no_such_module")
+    broken = task("f", "assert f() == one", setup="import no_such_module\none = 1")
     execution = judge_all([Job(broken, "def f(): return 1")])[0]
     assert execution.verdict is Verdict.INFRA
     assert "setup" in execution.detail

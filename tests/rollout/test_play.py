@@ -22,7 +22,7 @@ from tests.policies import TASKS
 from tests.policy.test_chat import chat_of
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, context, plain
 
-TOLD = "# That fails: f(1, 2) gives -1, not 3\n"
+TOLD = "# That fails: assert f(1, 2) == 3: gives -1\n"
 
 
 def tries(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
@@ -104,7 +104,8 @@ def test_a_model_that_chats_is_told_in_messages(tmp_path: Path) -> None:
     (sample,) = played(WRONG, chat=chat)
     text = chat.tokenizer.decode(sample.tokens)
     told = (
-        "<|im_start|>user\nThat fails: f(1, 2) gives -1, not 3<|im_end|>\n<|im_start|>assistant\n"
+        "<|im_start|>user\nThat fails: assert f(1, 2) == 3: gives -1<|im_end|>\n"
+        "<|im_start|>assistant\n"
     )
     assert text.endswith(f"{told}```python\n{RIGHT}```<|im_end|>\n")
     assert learned(sample, chat) == f"```python\n{RIGHT}```<|im_end|>\n"

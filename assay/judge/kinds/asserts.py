@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assay.checks import Check
-from assay.judge.kinds.calls import Bench
+from assay.judge.kinds.calls import Bench, show_value
 from assay.judge.kinds.kind import Kind, Part
-from assay.judge.pieces import require_asked, run_piece
+from assay.judge.pieces import compiled, outcome_of, require_asked, run_piece
 from assay.judge.protocol import Outcome
+from assay.judge.requests import DETAIL
 from assay.judge.task_code import parsed
 
 if TYPE_CHECKING:
@@ -38,12 +38,28 @@ def run_check(source: str, number: int, bench: Bench) -> Outcome:
     return outcome
 
 
-def sides(source: str) -> tuple[str, str]:
-    """`f(2)` and `4` of `assert f(2) == 4`; both empty for anything else."""
-    match parsed(source).body:
-        case [ast.Assert(ast.Compare(left, [ast.Eq()], [right]), None)]:
-            return ast.unparse(left), ast.unparse(right)
-    return "", ""
+def run_table(table: tuple[str, list[str]], number: int, bench: Bench) -> list[Part]:
+    """One part, of a table (judge/tables.py)."""
+    exec(compiled(table[0], f"<table {number}>"), names := dict[str, Any](show=show_value))
+    return [partial(run_rows, names["ROWS_"], table[1], bench)]
+
+
+def run_rows(rows: list[Any], lines: list[str], bench: Bench) -> Outcome:
+    """Ask for the answer to each call, up to the first that is not right."""
+    connection, pack = bench.connection, bench.connection.packer.pack
+
+    def decide(test: Callable[[Any], None], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        call = [[*map(pack, given)], {name: pack(value) for name, value in named.items()}]
+        answer = connection.call_packed(bench.caller.entry_point, call)
+        test(connection.arrivals.value(answer, only_data=True))
+
+    for (call, test), line in zip(rows, lines, strict=True):
+        ended = outcome_of(partial(decide, test, *call), ("", ""), connection)
+        if ended.how == "wrong":
+            return Outcome("wrong", f"{ended.detail} at `{line}`"[:DETAIL])
+        if ended.how != "held":
+            return ended
+    return Outcome("held")
 
 
 def short(text: str) -> str:
@@ -97,19 +113,9 @@ class Asserts(Kind[Check], judges=Check):
         """Its source."""
         return check.source
 
-    def with_value(self, check: Check) -> Check:
-        """The check with the actual value in its message, if it only asserts an equality."""
-        left, right = sides(check.source)
-        if not left:
-            return check
-        return replace(check, source=f"_got = {left}\nassert _got == {right}, repr(_got)")
-
     def failure(self, check: Check, detail: str, wrong: bool) -> str:
-        """`f(2) gives 3, not 4`, or the check and the detail."""
-        left, right = map(short, sides(check.source))
-        if left and wrong:
-            return f"{left} gives {detail}, not {right}"
-        return f"{left or short(check.source)}: {detail}"
+        """The check and the detail."""
+        return f"{short(check.source)}: {detail}"
 
     def answer(self, check: Check, task: Task) -> str | None:
         """Returns what the first assert expects."""

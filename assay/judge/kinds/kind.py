@@ -120,10 +120,6 @@ class Kind(Generic[C]):
         """Whether it needs the reference's answer."""
         return False
 
-    def is_recomputed(self, check: C) -> bool:
-        """Whether a worker runs the reference itself: the answer is too large to send."""
-        return False
-
     def closed(self, check: C, answer: str) -> C:
         """The check with that answer."""
         return check
@@ -137,10 +133,6 @@ class Kind(Generic[C]):
         Empty where it cannot be shown.
         """
         return ""
-
-    def with_value(self, check: C) -> C:
-        """The check that says in its detail which value it got, where it can."""
-        return check
 
     def failure(self, check: C, detail: str, wrong: bool) -> str:
         """How a program fails the check, from the verdict's detail and whether that is `wrong`."""

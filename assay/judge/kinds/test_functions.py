@@ -350,8 +350,8 @@ class ModulesOfTests(Kind[TestFunctions], judges=TestFunctions):
         return [check.module, collect(check.module)]
 
     def code(self, check: TestFunctions) -> list[str]:
-        """Its source, and what doctests import."""
-        return [check.module, *["import doctest" for _ in doctests(check.module)]]
+        """Its source."""
+        return [check.module]
 
     def answer(self, check: TestFunctions, task: Task) -> str | None:
         """Returns what the first assert expects."""
