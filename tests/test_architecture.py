@@ -42,8 +42,8 @@ MODULES = {
     "judges": "terms service pool open",
     "make_tasks": "swaps operators sources visible statement maker run",
     "extract": "thoughts fences statements tool_calls edits",
-    "policy": "adapters checkpoints tokenizer gguf tiny chat onednn layers head packed forward load"
-    " classifier critic reference",
+    "policy": "onednn lora adapters checkpoints tokenizer gguf tiny chat layers head packed forward"
+    " load classifier critic reference",
     "viewer": "page rollouts suspects folders query answers server export",
     "engines": "base openai torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",

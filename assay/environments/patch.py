@@ -15,7 +15,6 @@ from assay.environments.repair import describe_failure
 from assay.extract import edits
 from assay.extract.thoughts import answer
 from assay.files import encodable
-from assay.judge.kinds.find import kind_of
 from assay.judge.patches import PatchError, Read, parse
 from assay.judge.repository_files import files_of, reader
 from assay.types import AnyCheck, Execution, Task, ToolCall, Verdict
@@ -111,7 +110,7 @@ def _shown(read: Read, names: list[str]) -> str:
 async def _failures(conversation: Conversation) -> str:
     """How the last patch fails the visible checks; empty if it passes them."""
     for check in visible(conversation.task):
-        execution = await conversation.check([kind_of(check).with_value(check)])
+        execution = await conversation.check([check])
         if execution.verdict is not Verdict.PASS:
             return "\n".join(["The tests fail with this patch:", *_lines(check, execution)])
     return ""

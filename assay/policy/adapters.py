@@ -43,18 +43,21 @@ def with_adapter(model: Any, settings: PolicySettings) -> Any:
         return model
     from peft import LoraConfig, get_peft_model
 
+    from assay.policy.lora import use_efficient_lora
+
     shape = {
         "r": settings.lora.rank,
         "lora_alpha": settings.lora.alpha,
         "lora_dropout": settings.lora.dropout,
     }
-    return get_peft_model(
-        model, LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM")
-    )
+    config = LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM")
+    return use_efficient_lora(get_peft_model(model, config))
 
 
 def _load_adapter(model: Any, settings: PolicySettings) -> Any:
     from peft import PeftConfig, PeftModel
+
+    from assay.policy.lora import use_efficient_lora
 
     config = PeftConfig.from_pretrained(settings.model)
     if config.is_prompt_learning:
@@ -76,7 +79,7 @@ def _load_adapter(model: Any, settings: PolicySettings) -> Any:
         raise ModelError(
             f"adapter {name!r} does not fit {base!r}: is it of another model? {wrong[:200]}"
         )
-    return adapted
+    return use_efficient_lora(adapted)
 
 
 def _other_names(folder: Path, model: Any) -> str:

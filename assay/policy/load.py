@@ -141,10 +141,6 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
                 )
             model.to(device)
         use_efficient_layers(model)
-        if hasattr(model, "peft_config"):
-            from assay.policy.lora import use_efficient_lora
-
-            use_efficient_lora(model)
         if device.type == "cpu":
             use_fast_linear(model)
         if settings.float32_lm_head:

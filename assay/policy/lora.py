@@ -75,8 +75,9 @@ class _Lora(torch.autograd.Function):
         return of_values, None, None, of_down, of_up, None
 
 
-def use_efficient_lora(model: nn.Module) -> None:
-    """Replace peft's LoRA layers of linear layers in `model`, in place; others stay."""
+def use_efficient_lora(model: Any) -> Any:
+    """The model with peft's LoRA layers of linear layers replaced, in place; others stay."""
     for module in model.modules():
         if type(module) is Linear:
             module.__class__ = EfficientLora
+    return model
