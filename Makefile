@@ -82,6 +82,8 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.native
 	$(BIN)/python -m bench.languages
 	$(BIN)/python -m bench.interpreter
+	$(BIN)/python -m bench.boxes
+	HF_HUB_OFFLINE=1 $(BIN)/python -m bench.tables humaneval mbpp:all
 	$(BIN)/python -m bench.serve
 	$(BIN)/python -m bench.judge_pool
 	$(BIN)/python -m bench.walls

@@ -109,8 +109,8 @@ def change_root(rules: AccessRules) -> None:
     """Move to a new root of read-only bind mounts, and unmount the old one. Raises OSError."""
     fill_root(rules, "size=1m")
     own = {rules.work_dir: WORK_MB, rules.temporary: TEMPORARY_MB}
-    own.pop("", None)
-    for path in own:
+    own = {path: mb for path, mb in own.items() if not os.path.exists(ROOT + path)}
+    for path in own:  # an interpreter may lie below /tmp, which programs then cannot write to
         os.mkdir(ROOT + path)
     pivot()
     owner = os.getuid() if rules.user is None else rules.user

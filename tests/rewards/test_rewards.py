@@ -146,7 +146,7 @@ def test_format_asks_for_an_end_a_program_and_one_closed_block(
         ),
         (
             {"tests": {"mode": "some"}},
-            "setting 'rewards.tests.mode' = 'some' must be 'all' or 'fraction'",
+            "setting 'rewards.tests.mode' = 'some' must be 'all', 'fraction' or 'fixes'",
         ),
         (
             {"length": {"alpha": "0.1"}},
