@@ -76,13 +76,12 @@ def make_tasks(
 
 
 def _table(reports: list[dict[str, Any]]) -> Table:
-    """A row for each package, and a column for each reason why bugs were not kept."""
+    """A row for each package, with the reasons why bugs were not kept."""
     from rich.table import Table
 
-    titles = dict.fromkeys(title for report in reports for title in report if title != "seconds")
-    table = Table(box=None, pad_edge=False)
-    for title in (*titles, "seconds"):
-        table.add_column(title, justify="left" if title == "package" else "right")
+    titles = "package", "kept", "tried", "sites", "tests", "seconds"
+    table = Table(*titles, "left out", box=None, pad_edge=False)
     for report in reports:
-        table.add_row(*(str(report.get(title, 0)) for title in (*titles, "seconds")))
+        reasons = [f"{count} {name}" for name, count in report.items() if name not in titles]
+        table.add_row(*(str(report[title]) for title in titles), ", ".join(reasons))
     return table
