@@ -28,7 +28,7 @@ TABLES = {
     "assert f(str, [1, 'a']) == ['a']": "def f(k, x): return [y for y in x if type(y) is k]",
     CHECK % "assert candidate(1) == 1": "def f(x): return x",
 }
-PROGRAMS = {
+PROGRAMS = (
     "x = f(1)\nassert x == 1",
     "assert f(f(1)) == 1",
     "assert f(1) == f(1)",
@@ -49,7 +49,7 @@ PROGRAMS = {
     "def check(candidate):\n    assert candidate(1) == 1\ncheck(g)",
     "ROWS_ = 1\nassert f(1)",
     "with f: pass",
-}
+)
 SETUPS = {"assert f(1)": "import random\nrandom.seed(0)"}
 
 
