@@ -23,29 +23,19 @@ HEAD = """# Settings
 
 One TOML file describes a run. `base = "other.toml"` starts from another file. A table
 `[stages.NAME]` makes a stage: it takes all common settings and changes what it says itself. Stages
-run in the order of the file. Each continues from the weights of the one before, unless it has its
-own `policy.model`.
+run in the order of the file, each from the weights of the one before, unless it has its own
+`policy.model`. `config.toml` in each stage's folder has the resolved settings.
 
 On the command line, `--table.key value` changes every stage and `--stages.NAME.table.key value`
-changes one. An unknown key is an error. `config.toml` in each stage's folder has the resolved
-settings.
-
-Paths in a TOML file are relative to that file. Paths on the command line are relative to the
-working directory, and so is `runs`, the default of `folder`.
+one. An unknown key is an error. Paths in a TOML file are relative to that file, paths on the
+command line to the working directory.
 
 ```toml longer.toml
 name = "longer"
-[policy]
-model = "tiny"
-[tasks]
-train = "my_tasks.jsonl"
-[evaluate]
-tasks = "drills:test"
-limit = 8
-max_tokens = 128
-[rollout]
-tasks_per_step = 2
-max_tokens = 128
+policy.model = "tiny"
+tasks.train = "my_tasks.jsonl"
+rollout = { tasks_per_step = 2, max_tokens = 128 }
+evaluate = { tasks = "drills:test", limit = 8, max_tokens = 128 }
 [stages.sft]
 epochs = 20
 algorithm.name = "sft"
@@ -62,7 +52,7 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 ```
 
 | exit code of every command | meaning |
-| --- | --- |
+|---|---|
 | 0 | done |
 | 1 | `assay check --strict` dropped tasks, `assay overlap` found some, or nobody reads the output |
 | 2 | user error; one line says what, where and how to fix it |
@@ -70,12 +60,11 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 | 130 | Ctrl-C |
 
 | extra: `pip install '.[NAME]'` | what for |
-| --- | --- |
+|---|---|
 | `serve` | the judge over HTTP ([service.md](service.md)) |
 | `vllm` | generating with vLLM ([vllm.md](vllm.md)) |
-| `maths` | formulas as answers ([judge.md](judge.md)) |
-| `cocotb` | CVDP's harnesses ([judge.md](judge.md)) |
-| `overlap` | `assay overlap` on programs in other languages ([overlap.md](overlap.md)) |
+| `maths`, `cocotb` | formulas as answers, CVDP's harnesses ([kinds.md](kinds.md)) |
+| `overlap` | `assay overlap` on other languages than Python ([overlap.md](overlap.md)) |
 | `gguf` | GGUF files and `smollm2` as `policy.model` ([recipes.md](recipes.md#models)) |
 | `quant` | 4-bit weights (`policy.quantize`) |
 | `sql` | `assay show` with a query ([viewer.md](viewer.md)) |
@@ -85,52 +74,48 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 This page is written by `python docs/make_settings.py`.
 """
 
+TABLE = "\n| key | default | what it is |\n|---|---|---|\n"
+
 
 def render() -> str:
     """The page."""
     parts = [HEAD]
     for title, section in _sections(RunSettings, ""):
-        intro = _first_paragraph(section)
         name = f"`[{title}]`" if title else "At the top"
-        rows = [_row(key, field) for key, field in section.model_fields.items() if key != "stage"]
-        parts.append(
-            f"\n## {name}\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
-            + "\n".join(rows)
-            + "\n"
-        )
-    parts.append("\n## `[algorithm]`\n\n`name`, and the settings of that algorithm.\n")
+        rows = [
+            _row(key, field)
+            for key, field in section.model_fields.items()
+            if key != "stage" and not section_of(field.annotation)
+        ]
+        parts.append(f"\n## {name}\n\n{_first_paragraph(section)}\n{TABLE}" + "".join(rows))
     shared = PolicyGradientSettings.model_fields
-    intro = _first_paragraph(PolicyGradientSettings)
-    rows = [_row(key, field) for key, field in shared.items()]
     parts.append(
-        f"\n### shared\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
-        + "\n".join(rows)
-        + "\n"
+        "\n## `[algorithm]`\n\n`name`, and the settings of that algorithm. All but sft and dpo"
+        f" have these; their defaults differ, as the next table says.\n{TABLE}"
     )
-    for name in shipped("assay.algorithms", "algorithm"):
+    parts += [_row(key, field) for key, field in shared.items()]
+    parts.append("\n| algorithm | what it is | defaults of its own |\n|---|---|---|\n")
+    names = shipped("assay.algorithms", "algorithm")
+    for name in names:
+        fields = algorithms[name].settings.model_fields
+        own = ", ".join(
+            f"`{key} = {_default(field)}`"
+            for key, field in fields.items()
+            if key in shared
+            and issubclass(algorithms[name].settings, PolicyGradientSettings)
+            and shared[key].default != field.default
+        )
+        parts.append(f"| `{name}` | {algorithms.summary(name)} | {own or 'none'} |\n")
+    for name in names:
         fields = algorithms[name].settings.model_fields
         shares = issubclass(algorithms[name].settings, PolicyGradientSettings)
-        own = {
-            key: field
-            for key, field in fields.items()
-            if not shares or key not in shared or shared[key].default != field.default
-        }
-        rows = [_row(key, field) for key, field in own.items()] or [
-            "| | | no settings of its own |"
-        ]
-        summary = algorithms.summary(name)
-        if shares:
-            summary += " The shared options, with these of its own:"
-        parts.append(
-            f"\n### `{name}`\n\n{summary}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
-            + "\n".join(rows)
-            + "\n"
-        )
+        rows = [_row(key, field) for key, field in fields.items() if not (shares and key in shared)]
+        if rows:
+            parts.append(f"\nOnly `{name}` has:\n{TABLE}" + "".join(rows))
     parts.append(
         "\n## `[rewards.NAME]`\n\nA term has `weight` (1.0) and parameters; the reward is the"
-        " weighted sum.\n\n"
+        " weighted sum.\n\n| term | parameters | what it is |\n|---|---|---|\n"
     )
-    parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [
         f"| `{name}` | {_parameters(rewards[name])} | {_help(rewards[name])} |\n"
         for name in shipped("assay.rewards", "reward")
@@ -138,8 +123,8 @@ def render() -> str:
     parts.append(
         "\n## `[environment]`\n\n`name`, and the environment's own parameters"
         " ([environments.md](environments.md)).\n\n"
+        "| name | parameters | what it is |\n|---|---|---|\n"
     )
-    parts.append("| name | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [
         f"| `{name}` | {_parameters(environments[name].run)} | {environments.summary(name)} |\n"
         for name in shipped("assay.environments", "environment")
@@ -161,32 +146,25 @@ def _first_paragraph(section: type[BaseModel]) -> str:
 
 
 def _row(key: str, field: FieldInfo) -> str:
-    if section_of(field.annotation):
-        default = "a table" if not field.is_required() else "required"
-    else:
-        default = (
-            "required"
-            if field.is_required()
-            else f"`{_shown(field.get_default(call_default_factory=True))}`"
-        )
     kinds = [field.annotation, *get_args(field.annotation)]
     options = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
     listed = f" One of {', '.join(f'`{option}`' for option in options)}." if options else ""
-    return f"| `{key}` | {default} | {' '.join((field.description or '').split())}{listed} |"
+    default = "required" if field.is_required() else f"`{_default(field)}`"
+    return f"| `{key}` | {default} | {' '.join((field.description or '').split())}{listed} |\n"
 
 
-def _shown(value: Any) -> str:
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
     if isinstance(value, tuple):
         return str(list(value)).replace("'", '"')
-    return (
-        {True: "true", False: "false", None: "none"}.get(value, str(value))
-        if isinstance(value, bool | None)
-        else str(value)
-    )
+    if isinstance(value, bool | None):
+        return "none" if value is None else str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _help(term: Any) -> str:
-    return " ".join((inspect.getdoc(term) or "").split()).replace("|", "\\|")
+    text = " ".join((inspect.getdoc(term) or "").split())
+    return text.partition(" Raises ")[0].replace("|", "\\|")
 
 
 def _parameters(term: Any) -> str:

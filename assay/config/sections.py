@@ -221,7 +221,7 @@ def require_own_judge(environment: dict[str, Any], judge: JudgeSettings) -> None
 
 
 class EvaluateSettings(Section):
-    """How the policy is evaluated."""
+    """How the policy is evaluated. Without this table, it is not."""
 
     tasks: tuple[str, ...] = Field(min_length=1)
     """A task set and split that is not trained on, or several. Training compares checkpoints by the
@@ -272,7 +272,7 @@ class DashboardSettings(Section):
 
 
 class SlurmSettings(Section):
-    """The batch file for Slurm that `assay train --dry-run` prints, by the first stage's table."""
+    """The batch file for Slurm that `assay train --dry-run` prints; the first stage's counts."""
 
     nodes: PositiveInt = 1
     """Machines."""
