@@ -16,7 +16,7 @@ from assay.tasks.rows import PublicSet, Row, warn_once
 from assay.types import Task, TestBench
 
 ICARUS = "version 11."
-"""Figures in docs/tasks.md are of this version; version 2 asks for 12, and 13 refuses benches."""
+"""Figures in bench/README.md are of this version; version 2 asks for 12, and 13 refuses benches."""
 FILES = {
     "human": "v1/VerilogEval_Human", "machine": "v1/VerilogEval_Machine",
     "code_complete": "v2/dataset_code-complete-iccad2023", "spec_to_rtl": "v2/dataset_spec-to-rtl",
@@ -49,7 +49,7 @@ def warn_of_version() -> None:
     with contextlib.suppress(DataError):  # none is installed: the judge says so
         for found in language_named("verilog").versions():
             if ICARUS not in found:
-                warn_once(f"the figures in docs/tasks.md are for Icarus Verilog 11, not {found}")
+                warn_once(f"the figures in bench/README.md are for Icarus Verilog 11, not {found}")
 
 
 def task_of_v1(row: Row, described: Row) -> Task:
