@@ -148,9 +148,11 @@ def _first_paragraph(section: type[BaseModel]) -> str:
 def _row(key: str, field: FieldInfo) -> str:
     kinds = [field.annotation, *get_args(field.annotation)]
     options = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
-    listed = f" One of {', '.join(f'`{option}`' for option in options)}." if options else ""
+    text = " ".join((field.description or "").split())
+    if any(f"`{option}`" not in text for option in options):
+        text += f" One of {', '.join(f'`{option}`' for option in options)}."
     default = "required" if field.is_required() else f"`{_default(field)}`"
-    return f"| `{key}` | {default} | {' '.join((field.description or '').split())}{listed} |\n"
+    return f"| `{key}` | {default} | {text} |\n"
 
 
 def _default(field: FieldInfo) -> str:
