@@ -111,7 +111,7 @@ class Registry(Generic[T]):
         return item
 
     def register(self, item: T) -> T:
-        """The decorator of a plug-in: `add` under the function's own name."""
+        """Register a function as a plug-in, under its own name."""
         return self.add(getattr(item, "__name__", str(item)), item)
 
     def require(self, name: str) -> None:

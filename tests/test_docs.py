@@ -16,17 +16,22 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "ben
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_page_of_settings_is_the_one_that_the_settings_themselves_write() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "make_settings", ROOT / "docs" / "make_settings.py"
-    )
+@pytest.mark.parametrize("page", ["settings", "api"])
+def test_a_page_made_from_docstrings_is_current(page: str) -> None:
+    spec = importlib.util.spec_from_file_location(f"make_{page}", ROOT / f"docs/make_{page}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs" / "settings.md").read_text() == module.render(), (
-        "run `python docs/make_settings.py`"
+    assert (ROOT / f"docs/{page}.md").read_text() == module.render(), (
+        f"run `python docs/make_{page}.py`"
     )
+
+
+def test_every_public_call_says_what_it_does() -> None:
+    calls = re.findall(r"^- `[\w.]+\(.*?\)`: (.*)$", (ROOT / "docs/api.md").read_text(), re.M)
+    assert len(calls) > 20
+    assert [text for text in calls if len(text) < 20] == []
 
 
 def test_every_setting_has_help() -> None:

@@ -64,7 +64,7 @@ class Judge(AnyJudge):
     (types.Trust): an execution's `trusted` says what else was.
 
     Raises SandboxError where the sandbox is not sound, where the supervisor dies or hangs, and
-    where the machine fails too often (see CircuitBreaker). A program that was judged before is not
+    where the machine fails too often. A program that was judged before is not
     run again.
     """
 
