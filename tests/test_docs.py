@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from assay.algorithms import algorithms
+from assay.cli import app
 from assay.config.load import load_plan
+from assay.environments import environments
+from assay.rewards import rewards
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "bench").glob("*.md")])
@@ -47,11 +51,7 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_names_every_command_and_only_commands_that_exist() -> None:
-    from assay.cli import app
-
-    commands = {
-        info.name or info.callback.__name__ for info in app.registered_commands if info.callback
-    }
+    commands = {name.removeprefix("assay ") for name in commands_shown()}
     shown = set(re.findall(r"(?:^|`)assay ([\w-]+)", README, flags=re.MULTILINE))
     assert shown == commands
 
@@ -82,8 +82,6 @@ def test_the_page_on_data_says_where_each_task_set_comes_from() -> None:
 
 
 def test_the_page_on_algorithms_has_a_paragraph_on_each() -> None:
-    from assay.algorithms import algorithms
-
     shown = set(
         re.findall(
             r"^\*\*(\w+)\*\*", (ROOT / "docs" / "algorithms.md").read_text(), flags=re.MULTILINE
@@ -118,19 +116,81 @@ def test_no_figure_is_left_to_be_filled_in(page: Path) -> None:
 
 
 def test_the_table_of_other_trainers_names_settings_that_exist() -> None:
-    from assay.algorithms.options import PolicyGradientSettings
-    from assay.config.load import load_plan
-
     page = (ROOT / "docs" / "coming-from.md").read_text()
     ours = re.findall(r"^\| `([\w.]+)` \|", page, flags=re.MULTILINE)
     assert len(ours) > 30
-    for name in ours:
-        section, _, key = name.rpartition(".")
-        if section == "algorithm":
-            assert key == "name" or key in PolicyGradientSettings.model_fields, name
-        elif name not in ("rewards", "policy.lora.rank"):
-            value = settings_named(load_plan(ROOT / "recipes" / "humaneval_lora.toml").stages[-1])
-            assert name in value, name
+    assert [name for name in ours if name not in settings_shown()] == []
+
+
+WORDS = re.findall(
+    r"^- ([^*:]+): (.*?) ?\(\[[\w.]+\]\(([\w.-]+)(?:#([\w-]+))?\)\)$",
+    (ROOT / "docs" / "coming-from.md").read_text(),
+    flags=re.MULTILINE,
+)
+"""Words of TRL, verl, vLLM and inspect_ai: the word, what it is here, a page and its heading."""
+
+
+def test_fifty_words_of_other_tools_are_explained() -> None:
+    assert len(WORDS) >= 50
+    assert len({word for word, *_ in WORDS}) == len(WORDS)
+
+
+@pytest.mark.parametrize(("word", "ours", "page", "heading"), WORDS, ids=[row[0] for row in WORDS])
+def test_a_word_of_another_tool_leads_to_what_exists(
+    word: str, ours: str, page: str, heading: str
+) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert not heading or heading in anchors(text), f"{page} has no heading #{heading}"
+    for name in re.findall("`([^`]+)`", ours):
+        assert name in things_by_name(), f"{word}: there is no {name}"
+        assert re.search(rf"\b{re.escape(name.split('.')[-1])}\b", text), f"{page} has no {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page: Path) -> None:
+    for target, heading in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text()):
+        there = page.parent / target if target else page
+        assert heading in anchors(there.read_text()), f"{page.name} links to {target}#{heading}"
+
+
+def anchors(text: str) -> set[str]:
+    """The headings of a page as GitHub names them in links."""
+    outside = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", outside, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def settings_shown() -> set[str]:
+    """Every setting by its dotted name, those of algorithms as `algorithm.NAME`."""
+    settings = load_plan(ROOT / "recipes" / "humaneval_lora.toml").stages[-1]
+    of_algorithms = {
+        f"algorithm.{key}" for name in algorithms for key in algorithms[name].settings.model_fields
+    }
+    return settings_named(settings) | of_algorithms | {"algorithm.name"}
+
+
+def commands_shown() -> set[str]:
+    """Every command as a user types it."""
+    return {
+        f"assay {info.name or info.callback.__name__}"
+        for info in app.registered_commands
+        if info.callback
+    }
+
+
+def things_by_name() -> set[str]:
+    """Settings, commands, plug-ins, metrics, files and public calls."""
+    metrics = set(re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.M))
+    api = (ROOT / "docs/api.md").read_text()
+    calls = {
+        f"{module}.{name}"
+        for module, section in re.findall(r"^## `(\S+)`$(.*?)(?=^## |\Z)", api, re.M | re.S)
+        for name in re.findall(r"^- `(\w+)\(", section, re.M)
+    }
+    return {
+        *settings_shown(), *commands_shown(), *metrics, *calls,
+        *algorithms, *environments, *rewards, "report.json",
+    }  # fmt: skip
 
 
 def settings_named(settings: object, prefix: str = "") -> set[str]:
