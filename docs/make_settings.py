@@ -74,8 +74,6 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 This page is written by `python docs/make_settings.py`.
 """
 
-TABLE = "\n| key | default | what it is |\n|---|---|---|\n"
-
 
 def render() -> str:
     """The page."""
@@ -87,11 +85,11 @@ def render() -> str:
             for key, field in section.model_fields.items()
             if key != "stage" and not section_of(field.annotation)
         ]
-        parts.append(f"\n## {name}\n\n{_first_paragraph(section)}\n{TABLE}" + "".join(rows))
+        parts.append(f"\n## {name}\n\n{_first_paragraph(section)}\n\n" + "".join(rows))
     shared = PolicyGradientSettings.model_fields
     parts.append(
         "\n## `[algorithm]`\n\n`name`, and the settings of that algorithm. All but sft and dpo"
-        f" have these; their defaults differ, as the next table says.\n{TABLE}"
+        " have these; their defaults differ, as the next table says.\n\n"
     )
     parts += [_row(key, field) for key, field in shared.items()]
     parts.append("\n| algorithm | what it is | defaults of its own |\n|---|---|---|\n")
@@ -111,22 +109,21 @@ def render() -> str:
         shares = issubclass(algorithms[name].settings, PolicyGradientSettings)
         rows = [_row(key, field) for key, field in fields.items() if not (shares and key in shared)]
         if rows:
-            parts.append(f"\nOnly `{name}` has:\n{TABLE}" + "".join(rows))
+            parts.append(f"\nOnly `{name}` has:\n\n" + "".join(rows))
     parts.append(
         "\n## `[rewards.NAME]`\n\nA term has `weight` (1.0) and parameters; the reward is the"
-        " weighted sum.\n\n| term | parameters | what it is |\n|---|---|---|\n"
+        " weighted sum.\n\n"
     )
     parts += [
-        f"| `{name}` | {_parameters(rewards[name])} | {_help(rewards[name])} |\n"
+        f"- `{name}` ({_parameters(rewards[name])}): {_help(rewards[name])}\n"
         for name in shipped("assay.rewards", "reward")
     ]
     parts.append(
         "\n## `[environment]`\n\n`name`, and the environment's own parameters"
         " ([environments.md](environments.md)).\n\n"
-        "| name | parameters | what it is |\n|---|---|---|\n"
     )
     parts += [
-        f"| `{name}` | {_parameters(environments[name].run)} | {environments.summary(name)} |\n"
+        f"- `{name}` ({_parameters(environments[name].run)}): {environments.summary(name)}\n"
         for name in shipped("assay.environments", "environment")
     ]
     return "".join(parts)
@@ -152,7 +149,7 @@ def _row(key: str, field: FieldInfo) -> str:
     if any(f"`{option}`" not in text for option in options):
         text += f" One of {', '.join(f'`{option}`' for option in options)}."
     default = "required" if field.is_required() else f"`{_default(field)}`"
-    return f"| `{key}` | {default} | {text} |\n"
+    return f"- `{key}` ({default}): {text}\n"
 
 
 def _default(field: FieldInfo) -> str:
@@ -166,13 +163,13 @@ def _default(field: FieldInfo) -> str:
 
 def _help(term: Any) -> str:
     text = " ".join((inspect.getdoc(term) or "").split())
-    return text.partition(" Raises ")[0].replace("|", "\\|")
+    return text.partition(" Raises ")[0]
 
 
 def _parameters(term: Any) -> str:
     found = [p for p in inspect.signature(term).parameters.values() if p.kind is p.KEYWORD_ONLY]
     shown = (p.name if p.default is p.empty else f"{p.name} = {p.default!r}" for p in found)
-    return ", ".join(f"`{one}`" for one in shown) or "none"
+    return ", ".join(f"`{one}`" for one in shown) or "no parameters"
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class PolicySettings(Section):
     device: str = "auto"
     """`auto` uses a GPU if there is one. Otherwise `cpu`, `cuda` or `cuda:1`."""
     trust_remote_code: bool = False
-    """Allow a model to run its own Python code in this process. A run's saved settings cannot."""
+    """Allow a model to run its own Python code in this process. Saved settings of a run cannot."""
     chat: Literal["auto", "template", "text"] = "auto"
     """How the prompt is formatted: with the model's chat `template`, or as plain `text` to
     continue. `auto` uses the template if there is one."""
@@ -272,7 +272,7 @@ class SlurmSettings(Section):
     """The batch file for Slurm that `assay train --dry-run` prints; the first stage's counts."""
 
     nodes: PositiveInt = 1
-    """Machines."""
+    """Number of machines."""
     gpus_per_node: PositiveInt = 8
     """GPUs of each machine."""
     ranks_per_node: int = Field(0, ge=0)
