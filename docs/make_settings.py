@@ -51,25 +51,25 @@ length = { alpha = 0.1 }
 assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 ```
 
-| exit code of every command | meaning |
-|---|---|
-| 0 | done |
-| 1 | `assay check --strict` dropped tasks, `assay overlap` found some, or nobody reads the output |
-| 2 | user error; one line says what, where and how to fix it |
-| 3 | the machine failed |
-| 130 | Ctrl-C |
+Exit codes of every command:
 
-| extra: `pip install '.[NAME]'` | what for |
-|---|---|
-| `serve` | the judge over HTTP ([service.md](service.md)) |
-| `vllm` | generating with vLLM ([vllm.md](vllm.md)) |
-| `maths`, `cocotb` | formulas as answers, CVDP's harnesses ([kinds.md](kinds.md)) |
-| `overlap` | `assay overlap` on other languages than Python ([overlap.md](overlap.md)) |
-| `gguf` | GGUF files and `smollm2` as `policy.model` ([recipes.md](recipes.md#models)) |
-| `quant` | 4-bit weights (`policy.quantize`) |
-| `sql` | `assay show` with a query ([viewer.md](viewer.md)) |
-| `wandb`, `trackio`, `tb` | the trackers of W&B, trackio and TensorBoard |
-| `integrations` | TRL and verifiers ([service.md](service.md)) |
+- 0: done
+- 1: `assay check --strict` dropped tasks, `assay overlap` found some, or nobody reads the output
+- 2: user error; one line says what, where and how to fix it
+- 3: the machine failed
+- 130: Ctrl-C
+
+Extras, `pip install '.[NAME]'`:
+
+- `serve`: the judge over HTTP ([service.md](service.md))
+- `vllm`: generating with vLLM ([vllm.md](vllm.md))
+- `maths`, `cocotb`: formulas as answers, CVDP's harnesses ([kinds.md](kinds.md))
+- `overlap`: `assay overlap` on other languages than Python ([overlap.md](overlap.md))
+- `gguf`: GGUF files and `smollm2` as `policy.model` ([recipes.md](recipes.md#models))
+- `quant`: 4-bit weights (`policy.quantize`)
+- `sql`: `assay show` with a query ([viewer.md](viewer.md))
+- `wandb`, `trackio`, `tb`: the trackers of W&B, trackio and TensorBoard
+- `integrations`: TRL and verifiers ([service.md](service.md))
 
 This page is written by `python docs/make_settings.py`.
 """
