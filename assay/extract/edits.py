@@ -9,12 +9,14 @@ from collections import defaultdict
 
 from assay.extract.fences import fenced_blocks
 from assay.extract.thoughts import answer
-from assay.judge.patches import FileChange, PatchError, Read, apply, parse, safe_path, unified
+from assay.judge.patches import FileChange, Hunk, PatchError, Read, apply, parse, safe_path, unified
 
 SEARCH, MIDDLE, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
 PATH = re.compile(r"###[ \t]+(\S[^\n]*)")
 DIFF = re.compile(r"^(?:diff --git |--- )", re.MULTILINE)
 MOST_EDITS = 200
+CONTEXT = 3
+"""Lines that a diff shows around a change."""
 EDITS_OR_DIFF = "SEARCH/REPLACE blocks under '### path', or a unified diff"
 
 
@@ -39,16 +41,31 @@ def as_blocks(reply: str, read: Read) -> str:
     where there is none, or blocks cannot do it.
     """
     try:
-        changes = _changes(reply)
-        blocks = [
-            f"### {change.new}\n{SEARCH}\n{hunk.old}{MIDDLE}\n{hunk.new}{REPLACE}"
-            for change in changes
-            for hunk in change.hunks
-        ]
-        text = "\n".join(blocks)
-        return text if patch(text, read) == patch(reply, read) else reply
+        changes, wanted = _changes(reply), patch(reply, read)
+        for trim in (True, False):
+            text = "\n".join(
+                _block(change.new, hunk, read(change.old) if trim and change.old else None)
+                for change in changes
+                for hunk in change.hunks
+            )
+            if patch(text, read) == wanted:
+                return text
     except PatchError:
-        return reply
+        pass
+    return reply
+
+
+def _block(path: str | None, hunk: Hunk, text: str | None) -> str:
+    """A hunk as a block; of the lines around its change, those without which its SEARCH part would
+    not stand in the text once, or all if there is no text.
+    """
+    old, new = (side.splitlines(keepends=True) for side in (hunk.old, hunk.new))
+    for end, rest in ((0, slice(1, None)), (-1, slice(-1))):
+        for _ in range(CONTEXT if text else 0):
+            alike = len(old) > 1 and new and old[end] == new[end]
+            if alike and len(_starts(text or "", "".join(old[rest]))) == 1:
+                old, new = old[rest], new[rest]
+    return "".join([f"### {path}\n{SEARCH}\n", *old, f"{MIDDLE}\n", *new, REPLACE])
 
 
 def _changes(text: str) -> list[FileChange]:
@@ -90,8 +107,16 @@ def _replaced(path: str, text: str | None, search: str, new: str) -> str:
     if text is None:
         raise PatchError(f"there is no file {path}")
     whole, missing = (text, "") if text.endswith("\n") else (f"{text}\n", "\n")
-    start = f"\n{whole}".find(f"\n{search}")
-    if start < 0 or f"\n{whole}".find(f"\n{search}", start + 1) >= 0:
-        why = "is not in the file" if start < 0 else "is in the file more than once: show more"
+    starts = _starts(whole, search)
+    if len(starts) != 1:
+        why = "is in the file more than once: show more" if starts else "is not in the file"
         raise PatchError(f"the SEARCH part for {path} {why} ({search.strip()[:60]!r})")
+    (start,) = starts
     return (whole[:start] + new + whole[start + len(search) :]).removesuffix(missing)
+
+
+def _starts(text: str, lines: str) -> list[int]:
+    """Where the lines begin in the text: no place, one, or the first two."""
+    first = f"\n{text}".find(f"\n{lines}")
+    places = first, f"\n{text}".find(f"\n{lines}", first + 1)
+    return [place for place in places if place >= 0] if first >= 0 else []

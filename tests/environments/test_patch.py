@@ -7,6 +7,7 @@ from typing import Any
 
 from assay.engines.base import Sampling
 from assay.environments import build
+from assay.extract import edits
 from assay.rollout.prompter import prompter_in
 from assay.types import Rollout, Task, Verdict
 from tests.environments.repositories import FIX, SOURCE, repository
@@ -97,5 +98,22 @@ def test_a_demonstration_that_fails_is_read_and_the_right_one_learned_as_blocks(
     text = plain().tokenizer.decode(sample.tokens)
     assert "The tests fail with this patch:" in text
     assert "a * b" not in learned(sample)
-    assert learned(sample).startswith("### calc.py\n<<<<<<< SEARCH\ndef add(a, b):\n")
-    assert "    return a + b\n" in learned(sample)
+    assert learned(sample).startswith(
+        "### calc.py\n<<<<<<< SEARCH\n    return a - b\n=======\n    return a + b\n>>>>>>> REPLACE"
+    )
+
+
+def test_blocks_of_a_demonstration_have_the_lines_that_their_place_needs_and_no_more() -> None:
+    files = {"a.py": "x = 1\ny = 2\n\nx = 1\nz = 3\nv = 0\n"}
+
+    def learned_of(change: str) -> str:
+        return edits.as_blocks(f"--- a/a.py\n+++ b/a.py\n{change}", files.get)
+
+    twice = learned_of("@@ -2,5 +2,5 @@\n y = 2\n \n-x = 1\n+x = 7\n z = 3\n v = 0\n")
+    assert twice == (
+        "### a.py\n<<<<<<< SEARCH\nx = 1\nz = 3\n=======\nx = 7\nz = 3\n>>>>>>> REPLACE"
+    )
+    inserted = learned_of("@@ -4,3 +4,4 @@\n x = 1\n z = 3\n+w = 4\n v = 0\n")
+    assert inserted == ("### a.py\n<<<<<<< SEARCH\nv = 0\n=======\nw = 4\nv = 0\n>>>>>>> REPLACE")
+    assert "+x = 7" in edits.patch(twice, files.get)
+    assert "+w = 4" in edits.patch(inserted, files.get)
