@@ -151,7 +151,7 @@ class Init:
         ended = Ended.WALL if not in_time else Ended.CRASHED if code < 0 else Ended.EXITED
         details = {
             Ended.WALL: f"took more than {request.wall_seconds:g} s",
-            Ended.CRASHED: f"killed by {signal.Signals(max(-code, 1)).name}",
+            Ended.CRASHED: f"killed by {kernel.signal_name(-code)}",
         }
         detail = details.get(ended, f"exited with status {code}" if code else "")
         used = cpu_of_children() - before, time.monotonic() - started, memory

@@ -7,6 +7,7 @@ import re
 import signal
 from dataclasses import dataclass, field
 
+from assay.sandbox.kernel import signal_name
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import Ended
 
@@ -118,7 +119,7 @@ def _death(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
         ended = f"exited with status {os.WEXITSTATUS(record.status)}"
         return Ended.EXITED, f"{ended}: {said}" if said else ended
     if number != signal.SIGKILL:
-        return Ended.CRASHED, f"killed by {signal.Signals(number).name}"
+        return Ended.CRASHED, f"killed by {signal_name(number)}"
     if record.killed_for_memory or record.memory_mb >= NEARLY * limits.memory_mb:
         return Ended.MEMORY, f"killed with {record.memory_mb:.0f} MiB in use"
     # a program can neither send SIGKILL nor have the kernel send it, so the machine did; twice

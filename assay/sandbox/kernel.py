@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import time
 from collections.abc import Collection
 
@@ -145,6 +146,12 @@ def end_children(patience: float = 0.0) -> None:
 def cpu_seconds_of(pid: int) -> float:
     """CPU seconds of all threads of a process or zombie. Raises OSError where there is none."""
     return time.clock_gettime((~pid << 3) | 2)
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called. Those of real time, which a program may send itself, have no name."""
+    names = {sign.value: sign.name for sign in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 def own_name(purpose: str) -> str:

@@ -88,6 +88,12 @@ def test_a_worker_that_dies_twice_is_the_machines_failure() -> None:
     assert asyncio.run(judged_while_killing("worker", times=2)).verdict is Verdict.INFRA
 
 
+def test_a_program_that_dies_of_a_signal_without_a_name_harms_no_other() -> None:
+    dead, right = judge_all([add("import signal\nsignal.raise_signal(40)"), add(RIGHT)])
+    assert (dead.verdict, dead.detail) == (Verdict.ERROR, "killed by signal 40")
+    assert right.verdict is Verdict.PASS
+
+
 def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
     async def bereft() -> list[int]:
         async with Judge(slots=2) as judge:
