@@ -176,8 +176,8 @@ class TestOutcome:
 
     name: str
     outcome: str
-    """`passed`, `failed`, `skipped`, `xfailed`, `missing`, `timeout`, or `ended` where its process
-    ended before it did."""
+    """`passed`, `failed`, `skipped`, `xskipped` where a right change skips it too, `xfailed`,
+    `missing`, `timeout`, or `ended` where its process ended before it did."""
     seconds: float
     is_fix: bool
     """Whether it is one that only a right change passes."""
@@ -186,7 +186,7 @@ class TestOutcome:
     @property
     def holds(self) -> bool:
         """Whether it counts as passed."""
-        return self.outcome in ("passed", "xfailed")
+        return self.outcome in ("passed", "xfailed", "xskipped")
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,10 @@ class ExchangeRunner:
     async def _run(
         self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
     ) -> Execution:
-        if (judge := runs[0].in_boxes) is not None:
+        if judges := [run.in_boxes for run in runs if run.in_boxes]:
             async with self._boxes:
-                return await judge(self._sandbox)
+                judged = {at: await judge(self._sandbox) for at, judge in enumerate(judges)}
+            return combined(judged) if len(judged) > 1 else judged[0]
         language, builds = runs[0].language or task.language, dict[object, Build]()
         for made, run in {made_of(run): run for run in runs if not run.decided}.items():
             source = run.source

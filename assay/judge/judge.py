@@ -25,7 +25,6 @@ from assay.judge.interpreter import Interpreter
 from assay.judge.kinds.repository import spec_of
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.references import References
-from assay.judge.repository_tree import tree_of
 from assay.judge.verdict import (
     cannot_be_judged,
     decide,
@@ -151,7 +150,7 @@ class Judge(AnyJudge):
     async def box(self, check: RepositoryTests) -> AsyncIterator[Box]:
         """As AnyJudge."""
         try:
-            async with self._sandbox.box(spec_of(check, await tree_of(check))) as box:
+            async with self._sandbox.box(await spec_of(check)) as box:
                 yield box
             self._breaker.note("")
         except SandboxError as error:

@@ -10,24 +10,18 @@ from pathlib import Path
 
 from assay.checks import RepositoryTests
 from assay.judge.patches import PatchError, Read, apply, parse, safe_path
-from assay.judge.repository_tree import digest_of, made_once, unpacked
+from assay.judge.repository_tree import digest_of, made_once, tree_of
 
 MOST_BYTES = 2 << 20
 """Longest file that is read."""
 HIDDEN = {".git", "__pycache__"}
 
 
-def root_of(check: RepositoryTests) -> Path:
-    """The folder of a task's tree. Raises DataError where there is none."""
-    path = Path(check.tree)
-    return (path if path.is_dir() else unpacked(path)).resolve()
-
-
 def reader(check: RepositoryTests) -> Read:
     """Reads files of a task's tree by path; bytes that are no UTF-8 are surrogates. None for any
     other path, and for what is no ordinary file, too long, or outside, through links.
     """
-    root = root_of(check)
+    root = tree_of(check)
 
     def read(path: str) -> str | None:
         try:
@@ -44,7 +38,7 @@ def reader(check: RepositoryTests) -> Read:
 
 def files_of(check: RepositoryTests) -> tuple[str, ...]:
     """The paths of all files but git's and caches."""
-    return _files(root_of(check))
+    return _files(tree_of(check))
 
 
 @lru_cache(maxsize=512)

@@ -93,10 +93,13 @@ class Collector:
 
     def collected(self) -> dict[str, Any]:
         """The ids of what it found, and the error that kept it from others."""
-        answer = self.receive(time.monotonic() + self._seconds)
-        if not isinstance(answer, dict) or not isinstance(answer.get("ids"), list):
-            return {"ids": [], "error": "the collection ended early, or took too long"}
-        return answer
+        deadline = time.monotonic() + self._seconds
+        answer = self.receive(deadline)
+        if isinstance(answer, dict) and isinstance(answer.get("ids"), list):
+            return answer
+        late = time.monotonic() >= deadline
+        why = f"took more than {self._seconds:g} s" if late else "ended early"
+        return {"ids": [], "error": f"the collection {why}", "late": late}
 
     def run(self, test: str) -> tuple[dict[str, Any], bool]:
         """Run one test. What came of it, and whether others can follow. Raises ForgedError."""
@@ -153,10 +156,13 @@ def supervise(job: Job) -> dict[str, Any]:
             if answer.get("usage") and NO_OPTIONS[-1] not in job.arguments:
                 job = job._replace(arguments=[*job.arguments, *NO_OPTIONS])
                 continue
-            missing = {"outcome": "missing", "detail": str(answer.get("error"))[:LONGEST]}
+            missing = {
+                "outcome": "timeout" if answer.get("late") else "missing",
+                "detail": str(answer.get("error"))[:LONGEST],
+            }
             present, goes_on = set(map(str, answer["ids"])), True
             left = left or sorted(present)
-            results |= {test: missing for test in left if test not in present}
+            results.update((test, missing) for test in left if test not in present)
             left = [test for test in left if test in present]
             while left and goes_on:
                 test = left.pop(0)
@@ -165,8 +171,9 @@ def supervise(job: Job) -> dict[str, Any]:
             collector.close()
         if not left:
             break
-    late = {"outcome": "missing", "detail": "other tests took too long"}
-    return {"results": results | dict.fromkeys(left, late)}
+    for test in left:  # as the last one that ended a collector
+        results[test] = {"outcome": "timeout", "detail": "other tests ended the run"}
+    return {"results": results}
 
 
 def collect(job: Job, stream: socket.socket) -> NoReturn:
@@ -205,7 +212,7 @@ class Plugin:
         items = {item.nodeid: item for item in session.items}
         for cut in (test for test in self._job.tests if "[" in test and not test.endswith("]")):
             whole = [test for test in items if test.startswith(cut)]
-            items |= {cut: items[whole[0]]} if len(whole) == 1 else {}
+            items.update({cut: items[whole[0]]} if len(whole) == 1 else {})
         chosen = [test for test in self._job.tests or items if test in items]
         send(self._stream, {"ids": chosen, "error": self._error})
         gc.collect()
@@ -247,16 +254,20 @@ def main() -> None:
     """The parent."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # nobody reaches its descriptors
+    if not getattr(sys.flags, "safe_path", False):  # which Python before 3.11 lacks
+        del sys.path[0]
     job = Job(*json.load(sys.stdin))
     sys.path += job.packages
-    answer: dict[str, Any] = {"forged": True}
     try:
         import pytest  # noqa: F401
-    except (ImportError, OSError) as error:
+
+        answer = supervise(job)
+    except ForgedError:
+        answer = {"forged": True}
+    except ImportError as error:
         answer = {"setup": f"{error}; the task's interpreter needs pytest"}
-    else:
-        with contextlib.suppress(ForgedError):
-            answer = supervise(job)
+    except Exception as error:  # noqa: BLE001  the program may make anything fail, as a fork
+        answer = {"ended": f"{type(error).__name__}: {error}"[:LONGEST]}
     sys.stdout.write(json.dumps(answer))
 
 

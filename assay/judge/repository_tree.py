@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import configparser
 import hashlib
 import os
@@ -25,16 +24,17 @@ CONFIGURATIONS = {
 """Files in which pytest looks for its configuration, in this order, and their sections for it."""
 
 
-async def tree_of(check: RepositoryTests) -> Path:
+def tree_of(check: RepositoryTests) -> Path:
     """The folder of a task's tree. Raises DataError where there is none."""
     path = Path(check.tree)
     if path.is_dir():
-        return path
+        return path.resolve()
     if not path.is_file():
         raise DataError(f"{path} is no folder and no file; it is to hold the task's repository")
-    return await asyncio.to_thread(unpacked, path)
+    return unpacked(path)
 
 
+@lru_cache(maxsize=512)
 def unpacked(file: Path) -> Path:
     """The folder of what a tar file holds, made once below the user's cache. Raises DataError."""
 
@@ -44,7 +44,7 @@ def unpacked(file: Path) -> Path:
 
     try:
         digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-        folder = made_once(digest, unpack)
+        folder = made_once(digest, unpack).resolve()
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(f"{file} cannot be unpacked: {error}") from None
     inside = list(folder.iterdir())

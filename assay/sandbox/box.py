@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -85,8 +86,9 @@ class Box:
     ) -> None:
         self._spec, self._reader, self._writer = spec, reader, writer
         self._turn = asyncio.Lock()
-        self.form = self.folder = self._temporary = self._tree = ""
-        """One of FORMS, and the work folder's path inside."""
+        self.form = self.folder = self.temporary = self.tree = ""
+        """One of FORMS; the paths inside of the work folder, of one for temporary files, and of the
+        trusted copy."""
 
     async def run(
         self, argv: Sequence[str], *, wall_seconds: float = 60.0, output_bytes: int = MIB,
@@ -110,9 +112,11 @@ class Box:
         listed = [(path, data, path in executable) for path, data in files.items()]
         await self._do("write", listed)
 
-    async def remove(self, paths: Collection[str]) -> None:
-        """Remove files and folders, unless they are absent. Raises OSError."""
-        await self._do("remove", list(paths))
+    async def copy(self, source: str, target: str, paths: Collection[str]) -> None:
+        """Make files and links of the folder `target`, which may be new, what they are in `source`,
+        removed ones included. Raises OSError.
+        """
+        await self._do("copy", source, target, list(paths))
 
     async def read(self, path: str, most: int = READ_MB * MIB) -> bytes:
         """The content of a file. Raises OSError where there is none, or more than `most` bytes."""
@@ -123,12 +127,12 @@ class Box:
         are no UTF-8 are surrogates. Caches and git's own folder are left out. Raises OSError for
         one of more than `most` bytes.
         """
-        data = await self._do("diff", self._tree, most=most, statuses=(0, 1))
+        data = await self._do("diff", self.tree, most=most, statuses=(0, 1))
         return data.decode("utf-8", "surrogateescape")
 
     async def changes(self) -> list[str]:
         """The paths of all files that are not as in the tree, caches included. Raises OSError."""
-        listed = await self._do("changes", self._tree, most=DIFF_MB * MIB)
+        listed = await self._do("changes", self.tree, most=DIFF_MB * MIB)
         return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
 
     async def close(self) -> None:
@@ -140,20 +144,21 @@ class Box:
         self._writer.close()
 
     def _variables(self) -> dict[str, str]:
-        usual = {**ENVIRONMENT, "HOME": self._temporary, "TMPDIR": self._temporary, **GIT}
+        usual = {**ENVIRONMENT, "HOME": self.temporary, "TMPDIR": self.temporary, **GIT}
         return {**usual, **self._spec.environment}
 
     async def _do(
         self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,)
     ) -> bytes:
-        """Do something with files. Raises OSError."""
+        """Do something with files. Raises OSError, as TimeoutError where that takes too long."""
         variables = self._variables()
         result = await self._ask(Request(
             kind, list(arguments), variables, self.folder, FILE_SECONDS, 2 * most, False, b""
         ))  # fmt: skip
         if result.ended is not Ended.EXITED or result.status not in statuses:
             said = result.stderr.decode("utf-8", "replace").strip()
-            raise OSError(f"{kind} in a box: {said or result.detail}")
+            error = TimeoutError if result.ended is Ended.WALL else OSError
+            raise error(f"{kind} in a box: {said or result.detail}")
         if len(result.stdout) > most:
             raise OSError(f"{kind} in a box: more than {most} bytes")
         return result.stdout
@@ -205,6 +210,8 @@ class Boxes:
     @contextlib.asynccontextmanager
     async def open(self, spec: BoxSpec) -> AsyncIterator[Box]:
         """A box, until the block ends. Raises SandboxError where it cannot be opened."""
+        if shutil.which("git", path=ENVIRONMENT["PATH"]) is None:
+            raise SandboxError("boxes need git in /usr/bin; install it (apt install git)")
         ours, theirs = socket.socketpair()
         with theirs:
             settings = BoxSettings(
@@ -225,7 +232,7 @@ class Boxes:
                 kind, said = "failed", ["its process has ended"]
             if kind != "ready":
                 raise SandboxError(f"a box cannot be opened: {said[0]}")
-            box.form, box.folder, box._temporary, box._tree = said
+            box.form, box.folder, box.temporary, box.tree = said
             yield box
         finally:
             await asyncio.shield(box.close())

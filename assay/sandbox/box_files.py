@@ -9,6 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
+from typing import BinaryIO
 
 CHUNK = 1 << 20
 LEFT_OUT = (".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
@@ -20,30 +21,49 @@ GIT_DIFF = ("git", "-c", "core.quotePath=false", "-c", "diff.renames=false", "di
 
 
 def write(files: Sequence[tuple[str, bytes, bool]]) -> None:
-    """Write files: path, content and whether it may be executed. What stands in the way, as a link
-    to another folder, is removed. Raises OSError.
-    """
+    """Write files: path, content and whether it may be executed. Raises OSError."""
     for path, data, executable in files:
-        folders = path.split("/")[:-1]
-        for depth in range(1, len(folders) + 1):
-            folder = "/".join(folders[:depth])
-            if folder and (os.path.islink(folder) or not os.path.isdir(folder)):
-                remove([folder])
-                os.mkdir(folder)
-        remove([path])
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o755 if executable else 0o644)
-        with open(descriptor, "wb") as file:
+        make_room(path)
+        with create(path, executable) as file:
             file.write(data)
 
 
-def remove(paths: Sequence[str]) -> None:
-    """Remove files, links and folders, unless they are absent. Raises OSError."""
+def copy(source: str, target: str, paths: Sequence[str]) -> None:
+    """Make files and links of the folder `target`, which may be new, what they are in `source`, an
+    absolute path; where they are absent, too. Raises OSError.
+    """
+    os.makedirs(target, exist_ok=True)
+    os.chdir(target)
     for path in paths:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        elif os.path.lexists(path):
-            os.unlink(path)
+        make_room(path)
+        lay_out(f"{source}/{path}", path)
+
+
+def make_room(path: str) -> None:
+    """Remove what stands in the way of a file: a link to another folder, a folder of its name.
+    Raises OSError.
+    """
+    folders = path.split("/")[:-1]
+    for depth in range(1, len(folders) + 1):
+        folder = "/".join(folders[:depth])
+        if os.path.islink(folder) or not os.path.isdir(folder):
+            remove(folder)
+            os.mkdir(folder)
+    remove(path)
+
+
+def remove(path: str) -> None:
+    """Remove a file, link or folder, unless it is absent. Raises OSError."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def create(path: str, executable: bool) -> BinaryIO:
+    """A new file. Raises OSError where something is there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    return open(os.open(path, flags, 0o755 if executable else 0o644), "wb")
 
 
 def read(path: str) -> None:
@@ -71,14 +91,12 @@ def changes(tree: str) -> None:
 
 def diff(tree: str) -> None:
     """Become git, which prints how the work folder differs from `tree`. Raises OSError."""
-    stage = tempfile.mkdtemp()
-    for name in "ab":
-        os.mkdir(f"{stage}/{name}")
-    for path in changed(tree, ".", LEFT_OUT):
-        for root, name in ((tree, "a"), (".", "b")):
-            lay_out(f"{root}/{path}", f"{stage}/{name}/{path}")
+    stage, work = tempfile.mkdtemp(), os.getcwd()
+    paths = list(changed(tree, ".", LEFT_OUT))
+    copy(tree, f"{stage}/a", paths)
+    copy(work, f"{stage}/b", paths)
     os.chdir(stage)
-    os.execvp(GIT_DIFF[0], GIT_DIFF)
+    os.execvpe(GIT_DIFF[0], GIT_DIFF, {**os.environ, "HOME": "/"})  # nobody's settings
 
 
 def changed(before: str, after: str, left_out: Collection[str]) -> Iterator[str]:
@@ -125,11 +143,8 @@ def lay_out(path: str, copy: str) -> None:
         mode = os.lstat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
-    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
     if stat.S_ISLNK(mode):
         os.symlink(os.readlink(path), copy)
     elif stat.S_ISREG(mode):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(copy, flags, 0o755 if mode & 0o111 else 0o644), "wb") as file:
+        with create(copy, bool(mode & 0o111)) as file:
             file.writelines(contents(path))

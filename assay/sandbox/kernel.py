@@ -149,7 +149,7 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 def signal_name(number: int) -> str:
-    """What a signal is called. Those of real time, which a program may send itself, have no name."""
+    """What a signal is called. Those of real time, which any program may send, have no name."""
     names = {sign.value: sign.name for sign in signal.Signals}
     return names.get(number, f"signal {number}")
 

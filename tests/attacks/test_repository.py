@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import Any
 import pytest
 
 from assay.judge import Job, judge_all
-from assay.judge.kinds.repository import PYTEST
-from assay.judge.kinds.repository_cheats import CHEATS, cheats_of
+from assay.judge.kinds.repository import PYTEST, protected
+from assay.judge.kinds.repository_cheats import CHEATS, cheats_of, diff_of
 from assay.types import Execution, Verdict
 from tests.repositories import appended, calc_task, write_tree
 from tests.sandbox.test_users import NOBODY, allows_namespaces, needs_root, python_for_all
@@ -137,6 +138,82 @@ def test_a_program_that_is_no_change_of_the_tree_is_refused(tree: Path) -> None:
     assert {name: one.verdict for name, one in found.items()} == dict.fromkeys(
         ESCAPES, Verdict.COMPILE
     ), found
+
+
+SETTINGS = {
+    ".git/HEAD": "ref: refs/heads/main\n", ".git/objects/x": "", ".git/refs/x": "",
+    ".git/config": '[filter "x"]\n\tsmudge = sed s/4/0/\n', ".gitattributes": "tests/* filter=x\n",
+    "tests/.gitattributes": "* filter=x\n",
+}  # fmt: skip
+"""Let git change what it writes below tests: there, add(2, 2) may be 0."""
+HIDDEN_TEST = "from calc import add\ndef test_new():\n    assert add(2, 2) == 4\n"
+
+
+def test_settings_of_git_change_no_hidden_test(tree: Path) -> None:
+    new = "tests/test_new.py"
+    task = calc_task(
+        tree, fail_to_pass=(f"{new}::test_new",), test_patch=diff_of(tree, {new: HIDDEN_TEST})
+    )
+    programs = {
+        "files": json.dumps(SETTINGS), "diff": diff_of(tree, SETTINGS),
+        "home": json.dumps({"/tmp/.gitconfig": SETTINGS[".git/config"],
+                            ".gitattributes": SETTINGS[".gitattributes"]}),
+        "tests set aside": diff_of(tree, {f"../../tmp/.tests/{new}": "def test_new(): 0"}),
+    }  # fmt: skip
+    found = dict(
+        zip(programs, judge_all([Job(task, one) for one in programs.values()]), strict=True)
+    )
+    assert {name: one.verdict for name, one in found.items()} == {
+        "files": Verdict.COMPILE, "diff": Verdict.WRONG, "home": Verdict.COMPILE,
+        "tests set aside": Verdict.COMPILE,
+    }, found  # fmt: skip
+
+
+def test_a_change_that_takes_the_place_of_hidden_tests_is_replaced_by_them(tree: Path) -> None:
+    data = "data/sums.json"
+    patch = diff_of(tree, {data: "[4]\n", "tests/test_new.py": HIDDEN_TEST})
+    fixes = ("tests/test_new.py::test_new",)
+    task = calc_task(tree, fail_to_pass=fixes, pass_to_pass=(), test_patch=patch)
+    right = (task.reference or "") + diff_of(tree, {data: "[5]\n"})
+    link = "diff --git a/data b/data\nnew file mode 120000\n--- /dev/null\n+++ b/data\n"
+    linked = (task.reference or "") + f"{link}@@ -0,0 +1 @@\n+src\n\\ No newline at end of file\n"
+    assert [one.verdict for one in judge_all([Job(task, right), Job(task, linked)])] == (
+        [Verdict.PASS] * 2
+    )
+
+
+@pytest.mark.parametrize("number", [40, 9])
+def test_who_kills_the_run_of_the_tests_is_no_failure_of_the_machine(
+    tree: Path, number: int
+) -> None:
+    killer = appended(tree, f"import os\nos.kill(os.getppid(), {number})")
+    one = judged(tree, killer=killer)["killer"]
+    assert one.verdict is Verdict.ERROR, one.detail
+
+
+def test_a_change_of_any_characters_gets_a_verdict(tree: Path) -> None:
+    right = calc_task(tree).reference or ""
+    found = judged(tree, diff=f"{right}\ud800", files=json.dumps({"x": "\ud800", "\ud800": "x"}),
+                   nul=json.dumps({"a\0b": "x"}), deep="{" * 100_000)  # fmt: skip
+    assert {one.verdict for one in found.values()} == {Verdict.COMPILE}
+
+
+ED = (
+    "--- src/calc/__init__.py\n+++ src/calc/__init__.py\n4a\nreturn a + b\n.\nw\n!touch /tmp/x\nw\n"
+)
+
+
+def test_a_script_of_ed_is_no_diff(tree: Path) -> None:
+    assert judged(tree, ed=ED)["ed"].verdict is Verdict.COMPILE
+
+
+def test_what_paths_are_protected_is_found_in_linear_time(tree: Path) -> None:
+    tests = tuple(f"tests/test_{at}.py::test" for at in range(10_000))
+    check = calc_task(tree, fail_to_pass=tests).checks[0]
+    start = time.process_time()
+    is_ours = protected(check, tree)  # type: ignore[arg-type]
+    assert not any(is_ours(f"a/b/c/d/{at}.py") for at in range(50_000))
+    assert time.process_time() - start < 4
 
 
 LINKED = """diff --git a/tests/test_calc.py b/tests/test_calc.py

@@ -130,6 +130,95 @@ def test_each_test_has_a_process_a_time_and_an_outcome(tmp_path: Path) -> None:
     assert one.verdict is Verdict.WRONG
 
 
+SKIPS = """
+import pytest
+from calc import add
+
+def test_fixed():
+    assert add(1, 1) == 2
+
+@pytest.mark.skip(reason="needs another machine")
+def test_elsewhere():
+    pass
+
+@pytest.mark.skipif(add(3, 3) == 5, reason="the program says so")
+def test_anywhere():
+    pass
+
+@pytest.mark.skipif(add(1, 1) == 2, reason="repaired")
+def test_with_the_fault_only():
+    pass
+"""
+
+
+def test_a_test_that_the_right_change_skips_may_be_skipped(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree")
+    (tree / "tests/test_skips.py").write_text(SKIPS)
+    at = "tests/test_skips.py::"
+    others = tuple(f"{at}{name}" for name in (
+        "test_elsewhere", "test_anywhere", "test_with_the_fault_only"
+    ))  # fmt: skip
+    task = calc_task(tree, fail_to_pass=(f"{at}test_fixed",), pass_to_pass=others)
+    skips = as_diff(
+        tree, RIGHT + "\n_add = add\ndef add(a, b):\n    return _add(a, b) - (a == 3)\n"
+    )
+    right, none, skipping = judged(task, task.reference, "", skips)
+    assert (right.verdict, right.passed, right.trusted) == (Verdict.PASS, 4, ("own_process",))
+    assert [test.outcome for test in right.tests] == ["passed", "xskipped", "passed", "xskipped"]
+    assert none.verdict is Verdict.WRONG
+    assert (skipping.verdict, skipping.passed) == (Verdict.WRONG, 3)
+    assert skipping.detail.startswith(f"{at}test_anywhere: skipped")
+    fix = replace(task, checks=(replace(task.checks[0], fail_to_pass=others[:1]),))  # type: ignore[type-var]
+    (one,) = judged(fix, task.reference)
+    assert one.verdict is Verdict.WRONG, "a test to repair is never skipped"
+    without = replace(task, reference=None)
+    (one,) = judged(without, task.reference)
+    assert (one.verdict, one.detail.partition(": ")[0]) == (Verdict.WRONG, others[2])
+
+
+def test_every_repository_check_of_a_task_counts(tree: Path) -> None:
+    shown, hidden = (calc_task(tree, fail_to_pass=(test,)).checks[0] for test in FIXES[:2])
+    task = replace(calc_task(tree), checks=(shown, hidden))
+    right, half = judged(task, task.reference, as_diff(tree, HALF))
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 8, 8)
+    assert (half.verdict, half.passed) == (Verdict.WRONG, 7)
+
+
+@pytest.mark.parametrize("late", ["time.sleep(99)", "test"])
+def test_a_change_of_which_nothing_fails_but_time_is_out_of_time(tmp_path: Path, late: str) -> None:
+    tree, name = write_tree(tmp_path / "tree"), "tests/test_slow.py"
+    code = "def test():\n    time.sleep(99)\n" if late == "test" else f"{late}\ndef test(): pass\n"
+    (tree / name).write_text(f"import time\n{code}")
+    task = calc_task(tree, fail_to_pass=(f"{name}::test",), pass_to_pass=())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.judge.kinds.repository.TEST_SECONDS", 1.5)
+        (one,) = judged(task, task.reference)
+    assert one.verdict is Verdict.TIMEOUT, "which is not kept for the next time"
+    assert [test.outcome for test in one.tests] == ["timeout"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"roots": ("broken",)}, "its interpreter runs no tests: "),
+        ({"test_patch": "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-x\n+y\n"}, "the test patch: "),
+    ],
+)
+def test_a_fault_of_the_task_is_no_failure_of_the_program(
+    tmp_path: Path, fields: dict[str, Any], why: str
+) -> None:
+    tree = write_tree(tmp_path / "tree")
+    (tmp_path / "broken/bin").mkdir(parents=True)
+    (tmp_path / "broken/bin/python").write_text("#!/none\n")
+    (tmp_path / "broken/bin/python").chmod(0o755)
+    if "roots" in fields:
+        fields = {"roots": (str(tmp_path / "broken"),)}
+    task = calc_task(tree, **fields)
+    (one,) = judged(task, task.reference)
+    assert one.verdict is Verdict.INFRA
+    assert one.detail.startswith(f"the task's setup fails: {why}"), one.detail
+
+
 def test_tests_that_the_program_never_sees_are_added(tree: Path) -> None:
     new = "tests/test_new.py"
     patch = diff_of(

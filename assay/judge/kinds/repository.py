@@ -4,13 +4,15 @@ forgeable. judge/repository_runner.py is what runs there; docs/repositories.md s
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
+import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
+from fnmatch import translate
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -18,17 +20,19 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from assay.checks import RepositoryTests
-from assay.errors import DataError
+from assay.errors import DataError, SandboxError
 from assay.judge import repository_runner
 from assay.judge.canaries import Canary, canaries
 from assay.judge.kinds.kind import Kind, ProgramRun
 from assay.judge.kinds.repository_cheats import cheats_of
+from assay.judge.patches import safe_path
 from assay.judge.protocol import SETUP
 from assay.judge.repository_tree import configuration, tree_of
 from assay.judge.verdict import measured
+from assay.judge.verdict_cache import NOT_LASTING, BoundedDict
 from assay.sandbox.access import INTERPRETER
 from assay.sandbox.box import Box, BoxSpec
-from assay.sandbox.program import Ended, Result
+from assay.sandbox.program import ENVIRONMENT, Ended, Result
 from assay.types import Execution, Task, TestOutcome, Verdict
 
 if TYPE_CHECKING:
@@ -44,87 +48,152 @@ CANARIES = 4
 OUTPUT_BYTES, SHOWN_BYTES = 64 << 20, 65_536
 FORGED = "a test that must fail passes, or one that was not asked for: the program forges reports"
 APPLY = (
+    ("git", "apply", "--whitespace=nowarn", "-"),
     ("git", "apply", "--recount", "--whitespace=nowarn", "-"),
-    ("patch", "--batch", "--fuzz=5", "--strip=1", "--no-backup-if-mismatch", "--quiet"),
-)
+    ("patch", "--batch", "--unified", "--fuzz=5", "--strip=1", "--no-backup-if-mismatch",
+     "--quiet"),
+)  # fmt: skip
 """What puts a diff into a tree, as SWE-bench tries it."""
 OURS = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml",
         "test_*.py", "*_test.py", "tests.py", "sitecustomize.py", "usercustomize.py", "*.pth",
-        "*.pyc", "*.so", "*.pyd", "entry_points.txt")  # fmt: skip
-"""Names of files that no change reaches."""
+        "*.pyc", "*.so", "*.pyd", "entry_points.txt", ".git", ".gitattributes")  # fmt: skip
+"""Names of files and folders that no change reaches."""
+OURS_PATTERN = re.compile("|".join(map(translate, OURS)))
 SHADOWED = {*sys.stdlib_module_names, *PYTEST, "py"}
 """Modules of which a change adds none."""
+SKIPPED, EXCUSED, LATE = "skipped", "xskipped", "timeout"
+"""Outcomes of tests; `xskipped` is one that the right change skips, too."""
+HIDDEN = ".tests"
+"""Where hidden tests lie while a change is made, in the box's folder for temporary files."""
+REFERENCES = BoundedDict[tuple[RepositoryTests, str], frozenset[str]](512)
+"""Which of some tests a right change skips."""
 
 
-async def grade(check: RepositoryTests, program: str, sandbox: Sandbox) -> Execution:
-    """The execution of a change. Raises SandboxError where the machine failed."""
-    tree = await tree_of(check)
-    async with sandbox.box(spec_of(check, tree)) as box:
-        needed = list(dict.fromkeys([*check.fail_to_pass, *check.pass_to_pass]))
+async def grade(
+    check: RepositoryTests, program: str, reference: str, sandbox: Sandbox
+) -> Execution:
+    """The execution of a change. reference: the right one, or empty; a test that it skips may be
+    skipped unless it is one to repair. Raises SandboxError where the machine failed.
+    """
+    execution = await attempt(check, program, sandbox)
+    skipped = skipped_of(execution)
+    if execution.verdict is not Verdict.WRONG or not skipped:
+        return execution
+    alone = replace(check, fail_to_pass=(), pass_to_pass=skipped)
+    if (alone, reference) not in REFERENCES:
+        right = await attempt(alone, reference, sandbox)
+        if right.verdict in NOT_LASTING:
+            raise SandboxError(f"the right change could not be tried: {right.detail}")
+        REFERENCES[alone, reference] = frozenset(skipped_of(right))
+    excused = REFERENCES[alone, reference]
+    tests = [replace(test, outcome=EXCUSED) if test.name in excused else test
+             for test in execution.tests]  # fmt: skip
+    return of_tests(execution, tests)
+
+
+def skipped_of(execution: Execution) -> tuple[str, ...]:
+    """The tests that were skipped, but for those to repair."""
+    return tuple(
+        test.name for test in execution.tests if test.outcome == SKIPPED and not test.is_fix
+    )
+
+
+async def attempt(check: RepositoryTests, program: str, sandbox: Sandbox) -> Execution:
+    """The execution of a change, whatever a right one skips. Raises SandboxError."""
+    needed = list(dict.fromkeys([*check.fail_to_pass, *check.pass_to_pass]))
+    spec = await spec_of(check)
+    failed = partial(Execution, total=len(needed))
+    async with sandbox.box(spec) as box:
         try:
+            hidden = await set_aside(box, check)
             if fault := await change(box, program):
-                return Execution(Verdict.COMPILE, total=len(needed), detail=fault)
-            await restore(box, check, tree)
+                return failed(Verdict.COMPILE, detail=fault)
+            await restore(box, check, spec.tree, hidden)
             planted = await plant(box, check)
+        except TimeoutError as error:
+            raise SandboxError(str(error)) from None
+        except DataError as error:
+            return failed(Verdict.INFRA, detail=f"{SETUP}{error}")
         except OSError as error:
-            return Execution(Verdict.ERROR, total=len(needed), detail=str(error))
-        result = await run(box, check, tree, needed, planted)
+            return failed(Verdict.ERROR, detail=str(error))
+        result = await run(box, check, spec.tree, needed, planted)
     return decide(needed, check.fail_to_pass, planted, result)
+
+
+async def set_aside(box: Box, check: RepositoryTests) -> list[str]:
+    """Put the tests that no program sees where it does not reach. Their paths. Raises OSError, and
+    DataError where they do not fit the tree.
+    """
+    if not check.test_patch:
+        return []
+    if fault := await apply(box, check.test_patch):
+        raise DataError(f"the test patch: {fault}")
+    paths = await box.changes()
+    await box.copy(box.folder, f"{box.temporary}/{HIDDEN}", paths)
+    await box.copy(box.tree, box.folder, paths)
+    return paths
 
 
 async def change(box: Box, program: str) -> str:
     """Apply a program. Why that cannot be done, if so. Raises OSError."""
-    if not program.strip():
-        return ""
-    if program.lstrip().startswith("{"):
-        try:
-            files = {path: text.encode() for path, text in json.loads(program).items()}
-            await box.write(files)
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
-            return f"no JSON object of files' texts by path: {error}"
-        return ""
-    diff = program.encode("utf-8", "surrogateescape") + b"\n" * (not program.endswith("\n"))
-    return await apply(box, diff)
+    if not program.lstrip().startswith("{"):
+        return await apply(box, program) if program.strip() else ""
+    try:
+        files = {safe_path(path): text.encode() for path, text in json.loads(program).items()}
+        await box.write(files)
+    except TimeoutError:
+        raise
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        return f"no JSON object of files' texts by path: {error}"
+    return ""
 
 
-async def apply(box: Box, diff: bytes) -> str:
-    """Apply a diff. Why that cannot be done, if so."""
+async def apply(box: Box, diff: str) -> str:
+    """Apply a diff. Why that cannot be done, if so. Raises TimeoutError."""
+    try:
+        data = diff.encode("utf-8", "surrogateescape") + b"\n" * (not diff.endswith("\n"))
+    except UnicodeEncodeError as error:
+        return f"the diff is no text: {error.reason}"
     said = list[str]()
     for argv in APPLY:
-        done = await box.run(argv, stdin=diff, merged=True)
+        done = await box.run(argv, stdin=data, merged=True)
         if done.ended is Ended.EXITED and done.status == 0:
             return ""
         said.append(done.stdout.decode("utf-8", "replace").strip() or done.detail)
     return f"the diff does not apply: {said[0]}"
 
 
-async def restore(box: Box, check: RepositoryTests, tree: Path) -> None:
-    """Undo what a change did to tests, to pytest's configuration and to what Python runs by itself;
-    then bring in the tests that it never saw. Raises OSError.
+async def restore(box: Box, check: RepositoryTests, tree: Path, hidden: Sequence[str]) -> None:
+    """Undo what a change did to tests, to pytest's configuration and to what Python and git run by
+    themselves; then bring in the hidden tests. Raises OSError.
     """
-    theirs = [path for path in await box.changes() if is_ours(path, check, tree)]
-    kept = {path: tree / path for path in theirs if (tree / path).is_file()}
-    await box.remove([path for path in theirs if path not in kept])
-    runs = [path for path, file in kept.items() if file.stat().st_mode & 0o111]
-    await box.write({path: file.read_bytes() for path, file in kept.items()}, runs)
-    if check.test_patch and (fault := await apply(box, check.test_patch.encode())):
-        raise OSError(f"{SETUP}the test patch: {fault}")
+    is_ours = protected(check, tree)
+    await box.copy(box.tree, box.folder, [path for path in await box.changes() if is_ours(path)])
+    await box.copy(f"{box.temporary}/{HIDDEN}", box.folder, hidden)
 
 
-def is_ours(path: str, check: RepositoryTests, tree: Path) -> bool:
-    """Whether no change may reach a file."""
+def protected(check: RepositoryTests, tree: Path) -> Callable[[str], bool]:
+    """Whether no change may reach a path."""
     files = {test.partition("::")[0] for test in (*check.fail_to_pass, *check.pass_to_pass)}
-    folders = {str(PurePosixPath(file).parent) for file in files}
-    tests = (*check.tests, *files, *(folder for folder in folders if "test" in folder))
-    if any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in tests):
-        return True
-    if any(fnmatch(part, pattern) for pattern in OURS for part in path.split("/")[-1:]):
-        return True
-    for folder in ("", *(f"{one}/" for one in import_paths(check, tree))):
-        module = path.removeprefix(folder).partition("/")[0].removesuffix(".py")
-        if path.startswith(folder) and module in SHADOWED and not (tree / path).exists():
-            return True
-    return False
+    homes = {str(PurePosixPath(file).parent) for file in files}
+    scripts = {home for home in homes if not (tree / home / "__init__.py").exists()}
+    tests = {one.rstrip("/") for one in check.tests} | files
+    tests |= {home for home in homes if "test" in home}
+    searched = {".", *scripts, *import_paths(check, tree)}
+
+    def is_ours(path: str) -> bool:
+        parts = path.split("/")
+        for depth, name in enumerate(parts, start=1):
+            inside = "/".join(parts[:depth])
+            if inside in tests or OURS_PATTERN.match(name):
+                return True
+            folder = "/".join(parts[: depth - 1]) or "."
+            is_module = folder in searched and name.removesuffix(".py") in SHADOWED
+            if is_module and not (tree / path).exists():
+                return True
+        return False
+
+    return is_ours
 
 
 async def plant(box: Box, check: RepositoryTests) -> list[Canary]:
@@ -137,7 +206,7 @@ async def plant(box: Box, check: RepositoryTests) -> list[Canary]:
     paths = list(dict.fromkeys(test.partition("::")[0] for test in drawn))[:CANARIES]
     sources = dict[str, str]()
     for path in paths:
-        with contextlib.suppress(UnicodeDecodeError):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             sources[path] = (await box.read(path)).decode()
     planted = canaries(drawn, sources, CANARIES, random)
     for canary in planted:
@@ -181,25 +250,39 @@ def decide(
     answer = printed(result)
     reports = dict[str, Any](answer.get("results", {}))
     tests = tuple(outcome_of(name, reports.get(name), name in fixes) for name in needed)
-    passed = sum(test.holds for test in tests)
-    verdict, detail = Verdict.PASS, ""
+    verdict, detail = (
+        Verdict.ERROR,
+        f"the run of the tests was ended: {answer.get('ended') or result.detail}",
+    )
     if result.ended is Ended.WALL:
         verdict, detail = Verdict.TIMEOUT, result.detail
+    elif result.ended is Ended.EXITED and not result.stdout:
+        said = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        verdict, detail = Verdict.INFRA, f"{SETUP}its interpreter runs no tests: {said}"
     elif "setup" in answer:
         verdict, detail = Verdict.INFRA, f"{SETUP}{answer['setup']}"
-    elif not answer:
-        verdict, detail = Verdict.ERROR, f"the run of the tests was ended: {result.detail}"
     elif answer.get("forged") or any(is_forged(canary, reports) for canary in planted):
         verdict, detail = Verdict.FORBIDDEN, FORGED
-    elif failed := [test for test in tests if not test.holds]:
-        first = min(failed, key=lambda test: not test.is_fix)
-        said = first.detail.strip().rpartition("\n")[2]
-        verdict, detail = Verdict.WRONG, f"{first.name}: {first.outcome}: {said}"
-    if verdict not in (Verdict.PASS, Verdict.WRONG):
-        passed = 0
     execution = measured(result, verdict, detail, b"", result.stderr[-SHOWN_BYTES:])
-    trusted = ("own_process",) if passed else ()
-    return replace(execution, passed=passed, total=len(needed), tests=tests, trusted=trusted)
+    execution = replace(execution, total=len(needed), tests=tests)
+    judged = verdict is Verdict.ERROR and "results" in answer
+    return of_tests(execution, tests) if judged else execution
+
+
+def of_tests(execution: Execution, tests: Sequence[TestOutcome]) -> Execution:
+    """The execution that its tests decide. It is out of time where nothing else fails."""
+    failed = [test for test in tests if not test.holds]
+    verdict, detail = Verdict.PASS, ""
+    if failed:
+        first = min(failed, key=lambda test: (test.outcome == LATE, not test.is_fix))
+        verdict = Verdict.TIMEOUT if first.outcome == LATE else Verdict.WRONG
+        said = first.detail.strip().rpartition("\n")[2]
+        detail = f"{first.name}: {first.outcome}: {said}"
+    passed = len(tests) - len(failed)
+    return replace(
+        execution, verdict=verdict, detail=detail, passed=passed, tests=tuple(tests),
+        trusted=("own_process",) if passed else (),
+    )  # fmt: skip
 
 
 def printed(result: Result) -> dict[str, Any]:
@@ -233,7 +316,7 @@ def is_forged(canary: Canary, reports: Mapping[str, Any]) -> bool:
 def import_paths(check: RepositoryTests, tree: Path) -> list[str]:
     """The folders that imports search, in the tree or among the roots."""
     if paths := check.environment.get("PYTHONPATH"):
-        return [path for path in paths.split(":") if path]
+        return [str(PurePosixPath(path)) for path in paths.split(":") if path]
     return [path for path in ("src", ".") if (tree / path).is_dir()]
 
 
@@ -264,10 +347,12 @@ def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path
     return [INTERPRETER[0], "-S"], [str(packages)], shown  # -v asks for pluggy's version
 
 
-def spec_of(check: RepositoryTests, tree: Path) -> BoxSpec:
-    """The box in which a change is graded."""
+async def spec_of(check: RepositoryTests) -> BoxSpec:
+    """The box of a repository, in which commands find its interpreter. Raises DataError."""
+    tree = await asyncio.to_thread(tree_of, check)
     roots = (RUNNER, *interpreter(check)[2], *map(Path, check.roots))
-    return BoxSpec(tree, roots)
+    path = ":".join([*(f"{root}/bin" for root in check.roots), ENVIRONMENT["PATH"]])
+    return BoxSpec(tree, roots, {"PATH": path, **check.environment})
 
 
 class Repositories(Kind[RepositoryTests], judges=RepositoryTests):
@@ -281,9 +366,12 @@ class Repositories(Kind[RepositoryTests], judges=RepositoryTests):
             raise ValueError("no test fails before the change; name some in 'fail_to_pass'")
         return len({*check.fail_to_pass, *check.pass_to_pass})
 
-    def run(self, check: RepositoryTests, program: str, language: Language) -> ProgramRun:
-        """All of them in one box."""
-        return ProgramRun(in_boxes=partial(grade, check, program))
+    def runs(
+        self, checks: Sequence[RepositoryTests], task: Task, program: str, language: Language
+    ) -> list[ProgramRun]:
+        """All tests of each in one box."""
+        right = task.reference or ""
+        return [ProgramRun(in_boxes=partial(grade, one, program, right)) for one in checks]
 
     def show(self, check: RepositoryTests, task: Task) -> str:
         """The tests that must pass."""
