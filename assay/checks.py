@@ -172,6 +172,4 @@ class RepositoryTests:
     has the interpreter; without any it is the one that runs assay, with pytest alone."""
     seconds: float = 600.0
     """Wall time of all tests together."""
-    digest: str = ""
-    """Of the tree's content, so that a verdict is not kept for another one."""
     hidden: bool = True

@@ -88,6 +88,12 @@ def digest_of(tree: str) -> str:
     return digest.hexdigest()
 
 
+@lru_cache(maxsize=512)
+def packages_of(root: str) -> list[str]:
+    """What is installed in a virtual environment, with its versions."""
+    return sorted(file.name for file in Path(root).glob("lib/python*/site-packages/*"))
+
+
 def configuration(tree: Path) -> str:
     """The file of the tree that configures pytest; empty where there is none."""
     for name, section in CONFIGURATIONS.items():

@@ -14,7 +14,6 @@ from typing import Any
 from assay.errors import DataError
 from assay.judge.patches import PatchError, apply, parse, reverse
 from assay.judge.repository_files import reader
-from assay.judge.repository_tree import digest_of
 from assay.tasks.repository import ids
 from assay.tasks.rows import LeftOutError, Row, kept
 from assay.types import Message, RepositoryTests, Task
@@ -103,7 +102,6 @@ def _task(row: Row, public: PublicRepository, tree: Path) -> Task:
     check = RepositoryTests(
         str(tree), public.fail_to_pass, public.pass_to_pass, test_patch=public.test_patch,
         roots=(str(environment),) if environment.is_dir() else (), seconds=public.seconds,
-        digest=digest_of(str(tree)),
     )  # fmt: skip
     if public.fix:
         require_fit(row, check, public.fix)

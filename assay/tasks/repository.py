@@ -8,7 +8,6 @@ from typing import Any
 
 from assay.judge.patches import PatchError
 from assay.judge.repository_files import with_patch
-from assay.judge.repository_tree import digest_of
 from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task
 
@@ -49,7 +48,6 @@ def task_of(row: Row, id: str) -> Task:
         environment=variables,
         roots=tuple(str((home / root).absolute()) for root in row.texts("roots")),
         seconds=float(seconds),
-        digest=tree.name if bug else digest_of(str(tree)),
         hidden=hidden,
     )
     prompt, reference = row.text("prompt"), row.text("reference", default="") or None

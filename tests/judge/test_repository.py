@@ -16,9 +16,11 @@ from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.judge.canaries import canaries
 from assay.judge.kinds.repository_cheats import diff_of
-from assay.judge.repository_tree import digest_of
+from assay.judge.prepared_task import PreparedTask
+from assay.judge.repository_tree import digest_of, packages_of
 from assay.judge.verdict import execution_of
 from assay.rewards.tests import tests as reward_of_tests
+from assay.sandbox.limits import Limits
 from assay.tasks import exact
 from assay.tasks.jsonl import jsonl
 from assay.tasks.rows import Row
@@ -282,9 +284,24 @@ def test_a_row_names_its_tree_beside_its_file(tmp_path: Path) -> None:
         assert exact.task_of(Row(json.loads(json.dumps(exact.row_of(one))), "x, row 1")) == one
         right_, none = judged(one, one.reference, "")
         assert (right_.verdict, none.verdict) == (Verdict.PASS, Verdict.WRONG), right_.detail
-    (tree / "new").touch()
+
+
+def key_of(task: Task) -> bytes:
+    """What a verdict is kept by, as a new process has it."""
     digest_of.cache_clear()
-    assert loaded(tmp_path, reference=right).checks != task.checks, "its verdicts are not kept"
+    packages_of.cache_clear()
+    return PreparedTask(task, Limits(), stop_early=False).key("")
+
+
+def test_a_verdict_is_not_kept_for_another_tree_or_other_packages(tmp_path: Path) -> None:
+    tree, packages = write_tree(tmp_path / "tree"), tmp_path / "venv/lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+    task = calc_task(tree, roots=(str(tmp_path / "venv"),))
+    keys = [key_of(task)]
+    for path in (tree / "new", packages / "x-1.dist-info"):
+        path.touch()
+        assert key_of(task) == key_of(task) not in keys
+        keys.append(key_of(task))
 
 
 @pytest.mark.parametrize(

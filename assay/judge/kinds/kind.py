@@ -94,6 +94,10 @@ class Kind(Generic[C]):
         """How many checks it counts as. Raises ValueError where it cannot be run at all."""
         return 1
 
+    def surroundings(self, check: C) -> str:
+        """What decides a verdict beside the check itself, such as files that it names."""
+        return ""
+
     def problem(self, check: C, task: Task) -> str | None:
         """Why it cannot be run, in one line."""
         return None

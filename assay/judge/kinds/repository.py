@@ -27,7 +27,7 @@ from assay.judge.kinds.kind import Kind, ProgramRun
 from assay.judge.kinds.repository_cheats import cheats_of
 from assay.judge.patches import safe_path
 from assay.judge.protocol import SETUP
-from assay.judge.repository_tree import configuration, tree_of
+from assay.judge.repository_tree import configuration, digest_of, packages_of, tree_of
 from assay.judge.verdict import measured
 from assay.judge.verdict_cache import NOT_LASTING, BoundedDict
 from assay.sandbox.access import INTERPRETER
@@ -365,6 +365,10 @@ class Repositories(Kind[RepositoryTests], judges=RepositoryTests):
         if not check.fail_to_pass:
             raise ValueError("no test fails before the change; name some in 'fail_to_pass'")
         return len({*check.fail_to_pass, *check.pass_to_pass})
+
+    def surroundings(self, check: RepositoryTests) -> str:
+        """The content of the tree, and the packages in the roots. Raises DataError."""
+        return digest_of(str(tree_of(check))) + str(list(map(packages_of, check.roots)))
 
     def runs(
         self, checks: Sequence[RepositoryTests], task: Task, program: str, language: Language
