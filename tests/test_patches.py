@@ -60,6 +60,7 @@ def test_a_hunk_is_applied_where_its_lines_stand_whatever_its_counts_say(counts:
         (NAMES.format("no_end.txt") + "@@ -2 +2 @@\n-two\n\\ No newline at end of file\n+2\n",
          {"no_end.txt": "one\n2\n"}),
         (NAMES.format("no_end.txt") + "@@ -2 +2 @@\n-two\n+2\n", {"no_end.txt": "one\n2"}),
+        (f"From 12\n\n- fixed\n---\n{ONE.format('-4,2 +4,2')}-- \n2.39.5\n", REPAIRED),
         (NAMES.format("same.py") + "@@ -2 +2 @@\n-x = 1\n+x = 2\n", {"same.py": "x = 1\nx = 2\n"}),
         ('--- "a/\\303\\251.py"\n+++ "b/\\303\\251.py"\n@@ -0,0 +1 @@\n+x\n', None),
     ],

@@ -12,6 +12,7 @@ from pydantic import PositiveInt
 
 from assay.environments import Conversation, environment_with, repository_tests, visible
 from assay.environments.repair import describe_failure
+from assay.errors import DataError
 from assay.extract import edits
 from assay.extract.thoughts import answer
 from assay.files import encodable
@@ -49,7 +50,10 @@ def instructions(task: Task, files: str) -> str:
     if check is None or files == "none":
         return FORMAT if check else ""
     if files == "changed":
-        changes = parse(task.reference) if task.reference else []
+        try:
+            changes = parse(task.reference) if task.reference else []
+        except PatchError as error:
+            raise DataError(f"task {task.id!r}: its reference cannot be shown: {error}") from None
         return f"{_shown(reader(check), [one.old for one in changes if one.old])}\n\n{FORMAT}"
     names = files_of(check)
     more = [f"... and {len(names) - LISTED} more"] * (len(names) > LISTED)

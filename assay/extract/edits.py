@@ -26,13 +26,23 @@ def patch(reply: str, read: Read) -> str:
     Raises PatchError for a reply without one, for one that may not be, and for one that does not
     fit the files: all are the model's fault.
     """
-    text = answer(reply)
+    text, ends = answer(reply).replace("\r\n", "\n"), dict[str, str]()
+
+    def read_lines(path: str) -> str | None:
+        whole = read(path)
+        if whole and "\r\n" in whole and whole.count("\r\n") == whole.count("\n"):
+            ends[path] = "\r\n"  # which models leave out
+            return whole.replace("\r\n", "\n")
+        return whole
+
     if SEARCH in text:
-        after = _edited(text, read)
+        after = _edited(text, read_lines)
     elif DIFF.search(text):
-        after = apply(_changes(text), read)
+        after = apply(_changes(text), read_lines)
     else:
         raise PatchError(f"the answer has no change: write {EDITS_OR_DIFF}")
+    for path, new in after.items():
+        after[path] = new and new.replace("\n", ends.get(path, "\n"))
     return unified({path: read(path) for path in after}, after)
 
 

@@ -25,6 +25,8 @@ CONTEXT = 3
 """Lines that a written diff shows around a change."""
 LONGEST_PATH = 1000
 MOST_PARTS = 20
+SIGNATURE = "-- "
+"""The line after a diff in a message that git has made."""
 NO_END = "\\ No newline at end of file"
 
 
@@ -161,7 +163,7 @@ def _hunk(lines: list[str], at: int, head: re.Match[str]) -> tuple[Hunk, int]:
             at += 1
             continue
         blank = not line and (done or not any(lines[at : at + 2]))
-        if sign not in " +-" or blank or _is_names(lines, at):
+        if sign not in " +-" or blank or _is_names(lines, at) or (done and line == SIGNATURE):
             break
         if sign != "+":
             old.append(f"{line[1:]}\n")

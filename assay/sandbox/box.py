@@ -28,7 +28,7 @@ from assay.sandbox.sockets import HEADER
 ZYGOTE = ("-I", "-m", "assay.sandbox.box_zygote")
 BOX_USER = 59_999
 """The user of all commands, where we are root."""
-SHOWN = ("/usr/sbin", "/sbin", "/usr/share", "/etc/ssl")
+SHOWN = ("/usr/sbin", "/sbin", "/usr/share", "/etc/ssl/certs")
 """What commands may read beside that which compilers may."""
 GIT_SETTINGS = {"safe.directory": "*", "user.name": "user", "user.email": "user@localhost"}
 GIT = {

@@ -12,6 +12,7 @@ import gc
 import itertools
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -90,6 +91,8 @@ class BoxZygote:
         data, descriptors, _, _ = socket.recv_fds(self._control, SETTINGS_BYTES, 1)
         if not data:
             return False
+        if not descriptors:  # there was no room for one; the other side sees it hang up
+            return True
         stream = socket.socket(fileno=descriptors[0])
         settings = BoxSettings(*json.loads(data))
         settings = settings._replace(rules=AccessRules(*settings.rules))
@@ -300,6 +303,8 @@ def main() -> None:
     """Serve the trainer on the inherited descriptor; when it ends, so does everything here."""
     kernel.die_first()
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     cgroups.remove_leftovers()
     remove_leftovers()
     gc.freeze()  # forks then copy fewer pages

@@ -207,6 +207,28 @@ def test_a_script_of_ed_is_no_diff(tree: Path) -> None:
     assert judged(tree, ed=ED)["ed"].verdict is Verdict.COMPILE
 
 
+def test_helpers_of_the_tests_are_protected_and_sources_are_not(tmp_path: Path) -> None:
+    def is_ours(test: str, path: str, **fields: Any) -> bool:
+        check = calc_task(tmp_path, fail_to_pass=(f"{test}::test",), pass_to_pass=(), **fields)
+        return protected(check.checks[0], tmp_path)(path)  # type: ignore[arg-type]
+
+    for home, path in (
+        ("tests/unit/core", "tests/helpers.py"), ("a/b_test", "a/b_test/data/x"),
+        ("src/a/tests", "src/a/tests/x"), ("testing", "testing/x.py"), ("mytests", "mytests/x"),
+    ):  # fmt: skip
+        assert is_ours(f"{home}/test_a.py", path), path
+    for home, path in (
+        ("src/latest", "src/latest/x.py"), ("pytest_cov", "pytest_cov/x.py"), (".", "x.py"),
+        ("numpy/testing/tests", "numpy/testing/x.py"), ("contest", "contest/x.py"),
+    ):  # fmt: skip
+        assert not is_ours(f"{home}/test_a.py", path), path
+    paths = {"PYTHONPATH": "./lib/:."}
+    assert is_ours("t/test_a.py", "lib/json.py", environment=paths)
+    assert is_ours("t/test_a.py", "t/json/__init__.py", environment=paths)
+    assert not is_ours("t/test_a.py", "lib/calc/json.py", environment=paths)
+    assert is_ours("t/test_a.py", "data/x", tests=("./data/",))
+
+
 def test_what_paths_are_protected_is_found_in_linear_time(tree: Path) -> None:
     tests = tuple(f"tests/test_{at}.py::test" for at in range(10_000))
     check = calc_task(tree, fail_to_pass=tests).checks[0]

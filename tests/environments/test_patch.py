@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from assay.engines.base import Sampling
 from assay.environments import build
+from assay.errors import DataError
 from assay.extract import edits
 from assay.rollout.prompter import prompter_in
 from assay.types import Rollout, Task, Verdict
@@ -36,6 +40,24 @@ def test_blocks_and_diffs_are_judged_as_diffs(tmp_path: Path) -> None:
     rollout = worked(task, WRONG, turns=1)
     assert rollout.execution is not None
     assert rollout.execution.verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_line_ends_stay_as_the_file_has_them(tmp_path: Path, ends: str) -> None:
+    task = repository(tmp_path)
+    (tmp_path / "tree/calc.py").write_bytes(SOURCE.replace("\n", "\r\n").encode())
+    for reply in (RIGHT, FIX):
+        rollout = worked(task, reply.replace("\n", ends), turns=1)
+        assert rollout.execution is not None
+        assert rollout.execution.verdict is Verdict.PASS
+        assert "+    return a + b\r\n" in (rollout.turns[0].program or "")
+
+
+def test_a_reference_that_cannot_be_shown_names_its_task(tmp_path: Path) -> None:
+    binary = "diff --git a/x b/x\nGIT binary patch\nliteral 3\n"
+    task = replace(repository(tmp_path), reference=binary)
+    with pytest.raises(DataError, match=r"task 'calc/0': its reference cannot be shown: .*binary"):
+        worked(task, RIGHT, files="changed")
 
 
 def test_files_that_are_asked_for_are_shown(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from assay.errors import SandboxError
-from assay.sandbox.box import Box, Boxes, BoxSpec
+from assay.sandbox.box import Box, Boxes, BoxSpec, describe_boxes
 from assay.sandbox.isolation import probe_isolation
-from assay.sandbox.program import Ended
+from assay.sandbox.program import ENVIRONMENT, Ended
 
 WALLS = probe_isolation().walls
 TIERS: dict[str, AbstractSet[str]] = {"A": set(), "C": {"namespaces", "user"}}
@@ -295,6 +295,54 @@ def test_two_boxes_do_not_see_each_other(tree: Path) -> None:
         await boxes.close()
 
     asyncio.run(run())
+
+
+def test_a_machine_without_git_says_so(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "PATH", "/none")
+    assert asyncio.run(describe_boxes(WALLS)).startswith(
+        "none: boxes need git in /usr/bin; install"
+    )
+
+
+def test_a_box_for_which_nothing_is_left_to_open_it_with_ends_no_other(tree: Path) -> None:
+    program = f"""
+import asyncio, contextlib, resource
+from pathlib import Path
+from assay.errors import SandboxError
+from assay.sandbox.box import Boxes, BoxSpec
+async def main():
+    boxes, stack = Boxes({list(WALLS)}), contextlib.AsyncExitStack()
+    spec = BoxSpec(Path({str(tree)!r}))
+    opened = [await stack.enter_async_context(boxes.open(spec)) for _ in range(5)]
+    resource.prlimit(boxes._process.pid, resource.RLIMIT_NOFILE, (8, 8))
+    for _ in range(20):
+        with contextlib.suppress(SandboxError):
+            await stack.enter_async_context(boxes.open(spec))
+    print([(await box.run(("true",))).status for box in opened])
+    await stack.aclose()
+    await boxes.close()
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[0, 0, 0, 0, 0]\n", done.stderr
+    assert leftovers() == []
+
+
+@needs_namespaces
+def test_a_box_shows_certificates_but_no_keys(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        assert set((await shell(box, "ls /etc/ssl")).split()) <= {"certs", "openssl.cnf"}
+
+    in_box(tree, work)
+
+
+def test_a_diff_is_made_by_nobodys_settings(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        await shell(box, "git config --global diff.context 0; echo 3 >> a.txt")
+        await shell(box, "git config --global core.attributesFile $HOME/x; echo '* -diff' > ~/x")
+        assert " two\n+3\n" in await box.diff()
+
+    in_box(tree, work)
 
 
 def test_a_box_without_a_tree_says_so(tmp_path: Path) -> None:

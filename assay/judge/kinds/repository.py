@@ -59,6 +59,10 @@ OURS = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyp
         "*.pyc", "*.so", "*.pyd", "entry_points.txt", ".git", ".gitattributes")  # fmt: skip
 """Names of files and folders that no change reaches."""
 OURS_PATTERN = re.compile("|".join(map(translate, OURS)))
+TEST_FOLDER = re.compile(
+    r"(?:.*/)?(?:[^/]*[-_.])?(?:\w*tests|(?:unit|self)?test(?:ing|suite)?)(?:[-_.][^/]*)?(?=/|$)"
+)
+"""The path up to its last part that is named as tests are, unlike `latest` or `pytest_cov`."""
 SHADOWED = {*sys.stdlib_module_names, *PYTEST, "py"}
 """Modules of which a change adds none."""
 SKIPPED, EXCUSED, LATE = "skipped", "xskipped", "timeout"
@@ -177,8 +181,8 @@ def protected(check: RepositoryTests, tree: Path) -> Callable[[str], bool]:
     files = {test.partition("::")[0] for test in (*check.fail_to_pass, *check.pass_to_pass)}
     homes = {str(PurePosixPath(file).parent) for file in files}
     scripts = {home for home in homes if not (tree / home / "__init__.py").exists()}
-    tests = {one.rstrip("/") for one in check.tests} | files
-    tests |= {home for home in homes if "test" in home}
+    tests = {str(PurePosixPath(path)) for path in check.tests} | files
+    tests |= {match[0] for home in homes if (match := TEST_FOLDER.match(home))}
     searched = {".", *scripts, *import_paths(check, tree)}
 
     def is_ours(path: str) -> bool:
