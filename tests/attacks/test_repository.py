@@ -8,8 +8,10 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -312,3 +314,11 @@ def broken_interpreter(folder: Path) -> Path:
     made = folder / "without_pytest"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
     return made
+
+
+def test_cheats_are_tried_on_a_packed_repository_too(tmp_path: Path) -> None:
+    task = calc_task(write_tree(tmp_path / "tree"))
+    with tarfile.open(tmp_path / "tree.tar", "w") as archive:
+        archive.add(tmp_path / "tree", "calc-1.0")
+    packed = replace(task.checks[0], tree=str(tmp_path / "tree.tar"))  # type: ignore[type-var]
+    assert len(cheats_of(packed, task.reference or "")) == len(CHEATS)  # type: ignore[arg-type]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from assay.checks import RepositoryTests
+from assay.judge.patches import unified
+from assay.judge.repository_tree import tree_of
 
 CHEATS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["cheat"]
 REPAIRED = re.compile(r"^--- a/(\S+\.py)$", re.MULTILINE)
@@ -16,14 +17,14 @@ REPAIRED = re.compile(r"^--- a/(\S+\.py)$", re.MULTILINE)
 
 def cheats_of(check: RepositoryTests, reference: str) -> dict[str, str]:
     """The cheats as diffs, by name. reference: the right change, which says where the fault is."""
-    tree, test = Path(check.tree), check.fail_to_pass[0]
+    tree, test = tree_of(check), check.fail_to_pass[0]
     file = test.partition("::")[0]
     names = {"{test}": test, "{file}": file, "{folder}": f"{Path(file).parent}/".lstrip("./")}
     source = next((path for path in REPAIRED.findall(reference) if (tree / path).is_file()), "")
     diffs = dict[str, str]()
     for cheat in CHEATS:
-        files = cheat.get("files") or {source: text_of(tree, source) + cheat["source"]}
         if source or "files" in cheat:
+            files = cheat.get("files") or {source: (text_of(tree, source) or "") + cheat["source"]}
             texts = {filled(path, names): filled(text, names) for path, text in files.items()}
             diffs[cheat["name"]] = diff_of(tree, texts)
     return diffs
@@ -36,22 +37,16 @@ def filled(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def text_of(tree: Path, path: str) -> str:
-    """A file of the tree, with an end of its last line; empty where there is none."""
+def text_of(tree: Path, path: str) -> str | None:
+    """A file of the tree, with an end of its last line; None where there is none."""
     file = tree / path
-    text = file.read_text(errors="replace") if file.is_file() else ""
+    if not file.is_file():
+        return None
+    text = file.read_bytes().decode("utf-8", "surrogateescape")
     return text if text.endswith("\n") or not text else f"{text}\n"
 
 
 def diff_of(tree: Path, files: Mapping[str, str]) -> str:
     """The change of the tree that gives these files these texts, and removes those without."""
-    parts = list[str]()
-    for path, text in files.items():
-        before = text_of(tree, path)
-        if before != text:
-            ends = (f"a/{path}" if before else "/dev/null", f"b/{path}" if text else "/dev/null")
-            lines = difflib.unified_diff(before.splitlines(True), text.splitlines(True), *ends)
-            what = "deleted" if before else "new"
-            mode = "" if before and text else f"{what} file mode 100644\n"
-            parts.append(f"diff --git a/{path} b/{path}\n{mode}{''.join(lines)}")
-    return "".join(parts)
+    before = {path: text_of(tree, path) for path in files}
+    return unified(before, {path: text or None for path, text in files.items()})
