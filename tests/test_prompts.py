@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from assay.cli import main
 from assay.config.generation import PromptSettings
+from assay.environments.single_turn import single_turn
 from assay.errors import ModelError, SettingsError
 from assay.extract import program
 from assay.prompts import CARD, in_tags, messages, plain, settings_of, text, transformers_code
@@ -147,7 +148,11 @@ def test_the_card_of_a_checkpoint_holds_code_that_encodes_the_same_prompt(
 
     arguments = {"chat_template_kwargs": {"thinking": False}} if how == "auto" else {}
     settings = PromptSettings(system="Be 'brief'.", examples=EXAMPLES, **arguments)
-    prompter = Prompter(chat_of(tmp_path, how, THINKS), lambda task: "Try.", settings)
+    prompter = Prompter(
+        chat_of(tmp_path, how, THINKS),
+        replace(single_turn, instructions=lambda task: "Try."),
+        settings,
+    )
     (tmp_path / "saved").mkdir()
     prompter.chat.tokenizer.save_pretrained(tmp_path / "saved")
     (tmp_path / "saved" / CARD).write_text(prompter.card(STUBBED))

@@ -24,7 +24,7 @@ def show_prompt(
     from assay.policy.load import is_adapted, tokenizer_source
     from assay.policy.tiny import make_tiny
     from assay.policy.tokenizer import load_tokenizer
-    from assay.rollout.prompter import prompter_in
+    from assay.rollout.prompter import Prompter
     from assay.train.stages import prepare
 
     last = ""
@@ -38,7 +38,7 @@ def show_prompt(
                 model = str(make_tiny(Path(folder) / "tiny", stage.tasks, policy.tiny, seed=0))
             tokenizer = load_tokenizer(tokenizer_source(model), policy.trust_remote_code)
             chat, task = open_chat(tokenizer, policy.chat, ()), stage.tasks[0]
-            prompter = prompter_in(stage.environment, chat, settings.prompt)
+            prompter = Prompter(chat, stage.environment, settings.prompt)
             tokens = prompter.prompt(task)
             text = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
             if text != last:  # a stage with the prompt of the one before shows nothing

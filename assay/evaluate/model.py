@@ -24,7 +24,7 @@ from assay.judges.open import open_judge
 from assay.progress import Progress
 from assay.prompts import settings_of as prompt_settings
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
-from assay.rollout.prompter import Prompter, prompter_in
+from assay.rollout.prompter import Prompter
 from assay.sync import run_sync
 from assay.types import Task
 
@@ -101,7 +101,7 @@ def _evaluate(
     subject = subject_of(run, shown)
     run = run.model_copy(update={"policy": subject.settings})
     asked = run.prompt or prompt_settings(run.policy.model)
-    prompter = prompter_in(environment, subject.chat, asked)
+    prompter = Prompter(subject.chat, environment, asked)
     prompts = {spec: make_prompts(tasks, prompter, 0, None) for spec, tasks in sets.items()}
     rows = []
     for settings in benchmarks_of(run.evaluate):

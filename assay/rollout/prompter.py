@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from assay import prompts
 from assay.config.generation import PromptSettings
-from assay.environments import Environment, no_text
+from assay.environments import Environment
+from assay.environments.single_turn import single_turn
 from assay.errors import SettingsError
 from assay.extract.tool_calls import CallFormat, text_format
 from assay.languages import language_named
 from assay.policy.chat import Chat, as_results
 from assay.rollout.samples import dialogues
 from assay.tasks.rows import warn_once
-from assay.tools import Tool
 from assay.types import Completion, Message, Sample, Task, ToolCall, Turn
 
 T = TypeVar("T")
@@ -26,15 +26,8 @@ class Prompter:
     """Makes the prompts of one model in one environment."""
 
     chat: Chat
-    instructions: Callable[[Task], str] = no_text
-    """What the environment adds to a task's prompt (`Environment.instructions`)."""
+    environment: Environment = single_turn
     settings: PromptSettings = prompts.DEFAULT
-    tools: tuple[Tool, ...] = ()
-    """What the model may call (`Environment.tools`)."""
-    tool_calls: Literal["template", "text"] = "text"
-    """How it calls them (`Environment.tool_calls`)."""
-    request: str = ""
-    """The template of a task's prompt, where the settings have none (`Environment.request`)."""
     call_format: CallFormat | None = field(init=False, default=None)
     """The format of its calls; None without tools."""
 
@@ -48,23 +41,22 @@ class Prompter:
                     f"setting 'prompt.chat_template_kwargs.{name}': the model's chat template does"
                     " not use it; leave it out"
                 )
-        if self.tools and self.tool_calls == "template":
-            form = self.chat.call_format(self.tools, self._arguments())
-            object.__setattr__(self, "call_format", form)
-        elif self.tools:
-            object.__setattr__(self, "call_format", text_format(*self.tools))
+        if tools := self.environment.tools:
+            by_template = self.environment.tool_calls == "template"
+            form = self.chat.call_format(tools, self._arguments()) if by_template else None
+            object.__setattr__(self, "call_format", form or text_format(*tools))
 
     def _arguments(self) -> dict[str, Any]:
         """What the chat template gets beside the messages."""
-        tools = [tool.schema() for tool in self.tools]
-        shown = {"tools": tools} if tools and self.tool_calls == "template" else {}
-        return self.settings.chat_template_kwargs | shown
+        shown = self.environment.tool_calls == "template" and self.environment.tools
+        tools = {"tools": [tool.schema() for tool in shown]} if shown else {}
+        return self.settings.chat_template_kwargs | tools
 
     def conversation(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[Message, ...]:
         """The messages up to the next reply."""
-        chat, instructions = self.chat.has_template, self.instructions(task) if task.checks else ""
-        ask = prompts.messages if chat else prompts.plain
-        template = self.settings.template or (self.request if task.checks else "")
+        instructions = self.environment.instructions(task) if task.checks else ""
+        ask = prompts.messages if self.chat.has_template else prompts.plain
+        template = self.settings.template or (self.environment.request if task.checks else "")
         settings = self.settings.model_copy(update={"template": template})
         messages = ask(task, instructions, settings)
         for turn in turns:
@@ -73,7 +65,7 @@ class Prompter:
 
     def shown(self, task: Task, turn: Turn) -> tuple[Message, ...]:
         """The messages of the environment after a turn: the result of each call, or a text."""
-        if turn.results and self.tool_calls == "template":
+        if turn.results and self.environment.tool_calls == "template":
             fields = as_results(turn.calls)
             pairs = zip(turn.results, fields, strict=True)
             return tuple(Message("tool", result, fields=each) for result, each in pairs)
@@ -101,7 +93,7 @@ class Prompter:
         if self.call_format is None:
             return ()
         end = "" if completion.ended == "length" else "".join(stop[:1])
-        return self.call_format.parse(completion.text + end, self.tools)
+        return self.call_format.parse(completion.text + end, self.environment.tools)
 
     def written(self, call: ToolCall) -> str:
         """A reply that is a tool call."""
@@ -169,16 +161,6 @@ class Prompter:
             answer = f"```{task.language}\n{task.stub}{answer.rstrip()}\n```"
         tag = self.settings.reasoning
         return prompts.in_tags(task, answer, tag) if tag else answer
-
-
-def prompter_in(
-    environment: Environment, chat: Chat, settings: PromptSettings = prompts.DEFAULT
-) -> Prompter:
-    """The prompter of a model in an environment. Raises SettingsError, as Prompter does."""
-    tools, tool_calls = environment.tools, environment.tool_calls
-    return Prompter(
-        chat, environment.instructions, settings, tools, tool_calls, environment.request
-    )
 
 
 def completion(text: str, tokens: tuple[int, ...]) -> Completion:

@@ -85,56 +85,45 @@ def changes(tree: str) -> None:
     """Print the paths of all files of the work folder that are not as in `tree`, caches included, a
     NUL after each.
     """
-    for path in changed(tree, ".", left_out=()):
-        os.write(1, os.fsencode(path) + b"\0")
+    os.write(1, b"".join(os.fsencode(path) + b"\0" for path in changed(tree)))
 
 
 def diff(tree: str) -> None:
     """Become git, which prints how the work folder differs from `tree`. Raises OSError."""
     stage, work = tempfile.mkdtemp(), os.getcwd()
-    paths = list(changed(tree, ".", LEFT_OUT))
+    paths = changed(tree, LEFT_OUT)
     copy(tree, f"{stage}/a", paths)
     copy(work, f"{stage}/b", paths)
     os.chdir(stage)
     os.execvpe(GIT_DIFF[0], GIT_DIFF, {**os.environ, "HOME": "/"})  # nobody's settings
 
 
-def changed(before: str, after: str, left_out: Collection[str]) -> Iterator[str]:
-    """Paths of files and links that are not the same in both trees: by type, rights, size and time.
-    What else there may be, as pipes and sockets, is no part of a tree.
+def changed(tree: str, left_out: Collection[str] = ()) -> list[str]:
+    """Paths of files and links of the work folder that are not as in `tree`: by type, rights, size
+    and time. A command that sets a time hides only its own work.
     """
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        old, new = (entries(f"{root}/{folder}", left_out) for root in (before, after))
-        for name in sorted(old.keys() | new.keys()):
-            both = [tree.get(name) for tree in (old, new)]
-            kinds = {stat.S_IFMT(one.st_mode) for one in both if one}
-            if stat.S_IFDIR in kinds:
-                folders.append(f"{folder}{name}/")
-            if kinds & {stat.S_IFREG, stat.S_IFLNK} and differs(*both):
-                yield f"{folder}{name}"
+    before, after = listing(tree, left_out), listing(".", left_out)
+    return sorted({path for path, _ in before.items() ^ after.items()})
 
 
-def entries(folder: str, left_out: Collection[str]) -> dict[str, os.stat_result]:
-    """What a folder holds, without these names; nothing where it is none."""
-    if os.path.islink(folder.rstrip("/")) or not os.path.isdir(folder):
-        return {}
-    with os.scandir(folder) as listed:
-        return {
-            one.name: one.stat(follow_symlinks=False) for one in listed if one.name not in left_out
-        }
-
-
-def differs(old: os.stat_result | None, new: os.stat_result | None) -> bool:
-    """Whether a file may have changed. A command that sets its time hides only its own work."""
-    return not (old and new) or identity(old) != identity(new)
-
-
-def identity(entry: os.stat_result) -> tuple[int, int, int, int]:
-    """Type, whether it may be executed, size and time."""
-    mode = entry.st_mode
-    return stat.S_IFMT(mode), mode & 0o111, entry.st_size, entry.st_mtime_ns
+def listing(root: str, left_out: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """What identifies each file and link below a folder, by path, without those of some names. What
+    else there may be, as pipes and sockets, is no part of a tree.
+    """
+    found, folders = dict[str, tuple[int, ...]](), [""]
+    for folder in folders:
+        with os.scandir(f"{root}/{folder}") as entries:
+            for entry in entries:
+                path, state = f"{folder}{entry.name}", entry.stat(follow_symlinks=False)
+                kind = stat.S_IFMT(state.st_mode)
+                if entry.name in left_out:
+                    continue
+                if kind == stat.S_IFDIR:
+                    folders.append(f"{path}/")
+                elif kind in (stat.S_IFREG, stat.S_IFLNK):
+                    modes = kind, state.st_mode & 0o111
+                    found[path] = *modes, state.st_size, state.st_mtime_ns
+    return found
 
 
 def lay_out(path: str, copy: str) -> None:

@@ -162,7 +162,7 @@ def in_time(seconds: float) -> str:
 def _mean_tokens(stage: Stage, policy: Policy) -> float:
     """Tokens of one row that the learner gets, by the first tasks."""
     settings, algorithm = stage.settings, stage.algorithm
-    prompter = Prompter(policy.chat, stage.environment.instructions, settings.prompt)
+    prompter = Prompter(policy.chat, stage.environment, settings.prompt)
     some = stage.tasks[:SAMPLED]
     if algorithm.learns_from == "rollouts":
         return fmean(len(prompter.prompt(task)) for task in some) + settings.rollout.max_tokens

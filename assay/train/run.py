@@ -32,7 +32,7 @@ from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
 from assay.rollout.meter import standstill
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
-from assay.rollout.prompter import Prompter, prompter_in
+from assay.rollout.prompter import Prompter
 from assay.sync import in_own_thread
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
@@ -209,7 +209,7 @@ async def open_run(
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     progress.phase("loading model")
     policy = await in_own_thread(load_policy, settings.policy)
-    prompter = prompter_in(stage.environment, policy.chat, settings.prompt)
+    prompter = Prompter(policy.chat, stage.environment, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     evaluation = {
         spec: make_prompts(tasks, prompter, longest, policy.context)

@@ -19,7 +19,7 @@ from assay.config.sections import EvaluateSettings, PolicySettings
 from assay.errors import DataError
 from assay.evaluate import evaluate
 from assay.policy.load import load_policy
-from assay.rollout.prompter import Prompter, prompter_in
+from assay.rollout.prompter import Prompter
 from assay.tasks import load
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import TINY, write
@@ -85,7 +85,7 @@ def test_an_environments_instructions_are_in_the_prompts_of_a_run_and_of_an_eval
     tiny_policy(tmp_path)
     model = PolicySettings(model=str(tmp_path / "tiny"))
     chat, tool = load_policy(model).chat, environments.build({"name": "python_tool"})
-    prompters = Prompter(chat), prompter_in(tool, chat)
+    prompters = Prompter(chat), Prompter(chat, tool)
     plain, long = (
         max(len(prompter.prompt(task)) for task in load("drills:train", limit=40))
         for prompter in prompters

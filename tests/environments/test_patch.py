@@ -12,7 +12,7 @@ from assay.engines.base import Sampling
 from assay.environments import build
 from assay.errors import DataError
 from assay.extract import edits
-from assay.rollout.prompter import prompter_in
+from assay.rollout.prompter import Prompter
 from assay.types import Rollout, Task, Verdict
 from tests.environments.repositories import FIX, SOURCE, repository
 from tests.policy.test_chat import chat_of
@@ -106,7 +106,7 @@ def test_visible_tests_that_fail_are_told_and_hidden_ones_are_not(tmp_path: Path
 def test_the_prompt_is_the_statement_the_files_and_the_form_of_an_answer(tmp_path: Path) -> None:
     task = repository(tmp_path)
     environment = build({"name": "patch", "files": "changed"})
-    (message,) = prompter_in(environment, chat_of(tmp_path, "auto")).conversation(task)
+    (message,) = Prompter(chat_of(tmp_path, "auto"), environment).conversation(task)
     assert message.content.startswith(
         f"add subtracts.\n\n### calc.py\n```\n{SOURCE}```\n\nAnswer with one or more SEARCH/REPLACE"
     )

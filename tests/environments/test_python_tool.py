@@ -80,7 +80,7 @@ def rollout_of(
         engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
         talk = environments.build({"name": "python_tool"} | settings)
         reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
-        numbered = Numbered(hosted_chat("auto"), tools=talk.tools)
+        numbered = Numbered(hosted_chat("auto"), talk)
         context = RolloutContext(engine, judge, numbered, talk, reward, sampling)
         (rollout,) = await group(PromptedTask(ADD, (1,)), 1, context, seed=0)
         return rollout

@@ -5,11 +5,13 @@ was sampled as it was sampled, tool calls included.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.environments import Environment, build, no_text
 from assay.errors import SettingsError
 from assay.extract.tool_calls import HERMES, QWEN3_CODER
 from assay.policy.chat import Chat
@@ -23,6 +25,14 @@ from tests.policy.test_chat_templates import DROPS, NAMES, chat_of, ids
 REPLIES = ("It is 4.", "```python\ndef f(xs):\n    return 4\n```", "Done: 4.")
 ASKS = ("2+2?", "Write f.", "And now?")
 BASH = Tool("bash", "Execute a bash command", {"command": "The command"}, "<sh>", "</sh>")
+
+
+def with_bash(tool_calls: str) -> Environment:
+    """An environment with this tool and no instructions."""
+    shell = build({"name": "shell", "tool_calls": tool_calls})
+    return replace(shell, tools=(BASH,), instructions=no_text, request="")
+
+
 FORMATS = {"qwen2_5": HERMES, "qwen3": HERMES, "qwen3_coder": QWEN3_CODER}
 COMMAND = "ls '<a>' && printf \"%s\\n\" 'é'\ncat <<E\n  x\nE"
 REWRITES = {"gptoss", "qwen3", "qwen3_thinking"} | DROPS
@@ -110,12 +120,14 @@ def test_the_format_of_tool_calls_is_the_templates_or_it_is_refused_in_one_line(
 ) -> None:
     chat = chat_of(folder, name)
     if name in FORMATS:
-        made = Prompter(chat, tools=(BASH,), tool_calls="template")
+        made = Prompter(chat, with_bash("template"))
         assert made.call_format is FORMATS[name]
         return
     with pytest.raises(SettingsError, match=r"'template': the model's chat template .*'text'\Z"):
-        Prompter(chat, tools=(BASH,), tool_calls="template")
-    assert Prompter(chat, tools=(BASH,)).calls(completion(chat, chat.encode_reply("<sh>ls</sh>")))
+        Prompter(chat, with_bash("template"))
+    assert Prompter(chat, with_bash("text")).calls(
+        completion(chat, chat.encode_reply("<sh>ls</sh>"))
+    )
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -125,7 +137,7 @@ def test_calls_and_their_results_are_token_for_token_the_templates_own_rendering
     chat = chat_of(folder, name)
     task, prompter = (
         Task("t", ASKS[0], (), ""),
-        Prompter(chat, tools=(BASH,), tool_calls="template"),
+        Prompter(chat, with_bash("template")),
     )
     tools, turns = [BASH.schema()], list[Turn]()
     messages: list[dict[str, Any]] = [{"role": "user", "content": ASKS[0]}]
@@ -161,7 +173,7 @@ def test_thoughts_stay_over_results_of_tools_and_are_dropped_at_the_users_next_m
 ) -> None:
     chat = chat_of(folder, "qwen3")
     task = Task("t", ASKS[0], (), "")
-    prompter = Prompter(chat, tools=(BASH,), tool_calls="template")
+    prompter = Prompter(chat, with_bash("template"))
     call = ToolCall("bash", {"command": COMMAND})
     text = f"<think>\nI look.\n</think>\n\n{HERMES.block(call)}"
     said = completion(chat, chat.encode_reply(text))

@@ -15,7 +15,7 @@ from assay.judge import Judge
 from assay.policy.chat import Chat
 from assay.rollout.attempt import RolloutContext, attempt, make_prompts
 from assay.rollout.group import score
-from assay.rollout.prompter import prompter_in
+from assay.rollout.prompter import Prompter
 from assay.types import Check, Rollout, Task
 from tests.judge.opened import with_judge
 from tests.policies import tiny_policy
@@ -67,7 +67,7 @@ def context(
     given: dict[str, Any] = {"sampling": Sampling(200), **changes}
     built = environments.build(environment)
     return RolloutContext(
-        writer, judge, prompter_in(built, chat), built, rewards.build(terms), **given
+        writer, judge, Prompter(chat, built), built, rewards.build(terms), **given
     )
 
 
