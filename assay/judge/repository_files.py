@@ -36,14 +36,10 @@ def reader(check: RepositoryTests) -> Read:
     return read
 
 
+@lru_cache(maxsize=512)
 def files_of(check: RepositoryTests) -> tuple[str, ...]:
     """The paths of all files but git's and caches."""
-    return _files(tree_of(check))
-
-
-@lru_cache(maxsize=512)
-def _files(root: Path) -> tuple[str, ...]:
-    paths = []
+    paths, root = [], tree_of(check)
     for folder, folders, names in os.walk(root):
         folders[:] = sorted({*folders} - HIDDEN)
         paths += [Path(folder, name).relative_to(root).as_posix() for name in sorted(names)]

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import configparser
 import hashlib
 import os
 import shutil
 import stat
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from assay.checks import RepositoryTests
 from assay.errors import DataError
-
-CONFIGURATIONS = {
-    "pytest.ini": "pytest", ".pytest.ini": "pytest", "pyproject.toml": "", "tox.ini": "pytest",
-    "setup.cfg": "tool:pytest",
-}  # fmt: skip
-"""Files in which pytest looks for its configuration, in this order, and their sections for it."""
 
 
 def tree_of(check: RepositoryTests) -> Path:
@@ -92,21 +84,3 @@ def digest_of(tree: str) -> str:
 def packages_of(root: str) -> list[str]:
     """What is installed in a virtual environment, with its versions."""
     return sorted(file.name for file in Path(root).glob("lib/python*/site-packages/*"))
-
-
-def configuration(tree: Path) -> str:
-    """The file of the tree that configures pytest; empty where there is none."""
-    for name, section in CONFIGURATIONS.items():
-        try:
-            text = (tree / name).read_text()
-            if section:
-                parser = configparser.ConfigParser(interpolation=None, strict=False)
-                parser.read_string(text)
-                configures = name.endswith("pytest.ini") or parser.has_section(section)
-            else:
-                configures = "pytest" in tomllib.loads(text).get("tool", {})
-        except (OSError, ValueError, configparser.Error):
-            continue
-        if configures:
-            return name
-    return ""

@@ -12,18 +12,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from assay.errors import SandboxError
 from assay.sandbox.access import access_rules
-from assay.sandbox.box_init import BoxSettings, Request
+from assay.sandbox.box_init import BoxSpec, Request
 from assay.sandbox.kernel import MIB
 from assay.sandbox.namespaces import AccessRules
 from assay.sandbox.program import ENVIRONMENT, Ended, Result, message, read_message
 from assay.sandbox.sockets import HEADER
+
+__all__ = ["Box", "BoxSpec", "Boxes"]
 
 ZYGOTE = ("-I", "-m", "assay.sandbox.box_zygote")
 BOX_USER = 59_999
@@ -50,28 +51,6 @@ FORMS = {
     "folder": "a copy of the tree to which landlock confines commands: they have no /tmp, /dev/shm,"
     " sockets, sessions and chmod, so neither git nor multiprocessing",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BoxSpec:
-    """What a box is to be."""
-
-    tree: Path
-    """The trusted copy of what its work folder holds, which is mounted copy-on-write."""
-    roots: tuple[Path, ...] = ()
-    """Folders and files with an interpreter, packages or tools, which are there at the same paths,
-    read-only. The interpreter of a virtual environment among them is found."""
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Variables of all commands, beside the usual ones."""
-    folder: str = "/testbed"
-    """The work folder, where the box has a root of its own."""
-    size_mb: int = 2048
-    files: int = 200_000
-    """What the files of all writable folders may hold together; they are in memory."""
-    memory_mb: int = 4096
-    """Private writable memory of one process in MiB."""
-    processes: int = 512
-    open_files: int = 1024
 
 
 class Box:
@@ -214,12 +193,10 @@ class Boxes:
             raise SandboxError("boxes need git in /usr/bin; install it (apt install git)")
         ours, theirs = socket.socketpair()
         with theirs:
-            settings = BoxSettings(
-                self._required, self._rules(spec), str(spec.tree.resolve()), spec.folder,
-                spec.size_mb, spec.files, spec.memory_mb, spec.processes, spec.open_files,
-            )  # fmt: skip
+            sent = spec._replace(tree=spec.tree.resolve(), roots=(), environment={})
+            data = json.dumps([self._required, self._rules(spec), sent], default=str).encode()
             try:
-                socket.send_fds(self._zygote(), [json.dumps(settings).encode()], [theirs.fileno()])
+                socket.send_fds(self._zygote(), [data], [theirs.fileno()])
             except OSError as error:
                 ours.close()
                 raise SandboxError(f"no box can be opened: {error}") from None

@@ -13,8 +13,9 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from assay.sandbox import box_files, kernel, landlock
@@ -31,23 +32,35 @@ NOT_DONE = 126
 """The status of a request that failed before a command was there."""
 
 
+class BoxSpec(NamedTuple):
+    """What a box is to be."""
+
+    tree: Path
+    """The trusted copy of what its work folder holds, which is mounted copy-on-write."""
+    roots: tuple[Path, ...] = ()
+    """Folders and files with an interpreter, packages or tools, which are there at the same paths,
+    read-only. The interpreter of a virtual environment among them is found."""
+    environment: Mapping[str, str] = {}
+    """Variables of all commands, beside the usual ones."""
+    folder: str = "/testbed"
+    """The work folder, where the box has a root of its own."""
+    size_mb: int = 2048
+    files: int = 200_000
+    """What the files of all writable folders may hold together; they are in memory."""
+    memory_mb: int = 4096
+    """Private writable memory of one process in MiB."""
+    processes: int = 512
+    open_files: int = 1024
+
+
 class BoxSettings(NamedTuple):
-    """What a box is made of."""
+    """What a zygote gets to make a box of."""
 
     required: list[str]
     """Walls that must be put up."""
     rules: AccessRules
     """What it shows of the machine, to be read; the user of its commands, where we are root."""
-    tree: str
-    folder: str
-    """Where the tree is mounted."""
-    size_mb: int
-    files: int
-    """What all its writable folders may hold together."""
-    memory_mb: int
-    """Private writable memory of one process."""
-    processes: int
-    open_files: int
+    spec: BoxSpec
 
 
 class Request(NamedTuple):
@@ -219,8 +232,8 @@ class Init:
 
     def _give_up(self) -> None:
         """Put up the walls around a command. Raises OSError."""
-        settings = self._settings
-        user = USER if self._namespaced else settings.rules.user
+        spec = self._settings.spec
+        user = USER if self._namespaced else self._settings.rules.user
         for signal_number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
             signal.signal(signal_number, signal.SIG_DFL)
         if user is not None:
@@ -230,10 +243,10 @@ class Init:
             os.setresuid(user, user, user)
         kernel.drop_capabilities(self._kept)
         kernel.forgo_privileges()
-        limits = {"CORE": 0, "MEMLOCK": 0, "DATA": settings.memory_mb * MIB,
-                  "FSIZE": settings.size_mb * MIB, "NOFILE": settings.open_files}  # fmt: skip
+        limits = {"CORE": 0, "MEMLOCK": 0, "DATA": spec.memory_mb * MIB,
+                  "FSIZE": spec.size_mb * MIB, "NOFILE": spec.open_files}  # fmt: skip
         if self._namespaced:  # else others count too
-            limits["NPROC"] = settings.processes
+            limits["NPROC"] = spec.processes
         for name, value in limits.items():
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
         if self._landlock >= 0:

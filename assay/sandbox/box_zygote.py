@@ -20,9 +20,10 @@ import socket
 import struct
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from assay.sandbox import cgroups, kernel, namespaces
-from assay.sandbox.box_init import USER, BoxSettings, Init
+from assay.sandbox.box_init import USER, BoxSettings, BoxSpec, Init
 from assay.sandbox.kernel import MIB
 from assay.sandbox.namespaces import ROOT, AccessRules, mount, seal
 from assay.sandbox.program import message
@@ -94,12 +95,13 @@ class BoxZygote:
         if not descriptors:  # there was no room for one; the other side sees it hang up
             return True
         stream = socket.socket(fileno=descriptors[0])
-        settings = BoxSettings(*json.loads(data))
-        settings = settings._replace(rules=AccessRules(*settings.rules))
+        required, rules, spec = json.loads(data)
+        settings = BoxSettings(required, AccessRules(*rules), BoxSpec(*spec))
         try:
             self._open(settings, stream)
         except OSError as error:
-            FramedSocket(stream, 0).send(message("failed", str(error)))
+            with contextlib.suppress(ConnectionError):  # who asked may have gone
+                FramedSocket(stream, 0).send(message("failed", str(error)))
             stream.close()
         return True
 
@@ -108,9 +110,9 @@ class BoxZygote:
         namespaced, user = "namespaces" in settings.required, settings.rules.user
         group, folder = cgroups.Group(()), ""
         if "group" in settings.required:
-            memory = settings.memory_mb + settings.size_mb + GROUP_MB
+            memory = settings.spec.memory_mb + settings.spec.size_mb + GROUP_MB
             name = f"box{next(self._numbers)}"
-            group = cgroups.make(name, memory * MIB, settings.processes)
+            group = cgroups.make(name, memory * MIB, settings.spec.processes)
         if not namespaced:
             kernel.hide()
             folder = make_work_dir(user)
@@ -122,7 +124,7 @@ class BoxZygote:
         os.close(waits)
         try:
             if namespaced:
-                map_users(pid, os.stat(settings.tree), user)
+                map_users(pid, os.stat(settings.spec.tree), user)
             group.add(pid)
             os.write(goes, b".")
         finally:
@@ -167,14 +169,9 @@ def map_users(pid: int, tree: os.stat_result, user: int | None) -> None:
         if user is not None and owner not in (0, user):
             lines.append((OWNER, owner))
         if user is None and what == "gid":
-            write(f"/proc/{pid}/setgroups", "deny")
-        write(f"/proc/{pid}/{what}_map", "".join(f"{inside} {out} 1\n" for inside, out in lines))
-
-
-def write(path: str, text: str) -> None:
-    """Write a file in one call. Raises OSError."""
-    with open(path, "w") as file:
-        file.write(text)
+            Path(f"/proc/{pid}/setgroups").write_text("deny")
+        text = "".join(f"{inside} {out} 1\n" for inside, out in lines)
+        Path(f"/proc/{pid}/{what}_map").write_text(text)
 
 
 def start(settings: BoxSettings, stream: socket.socket, waits: int, folder: str) -> None:
@@ -205,9 +202,9 @@ def make_box(settings: BoxSettings, sock: FramedSocket, folder: str) -> Init:
         if (user := settings.rules.user) is not None:
             give(folder, user)
         init = Init(settings, sock, (), (folder,))
-        form, tree = "folder", settings.tree
+        form, tree = "folder", str(settings.spec.tree)
     else:
-        work, temporary, tree = settings.folder, "/tmp", TREE
+        work, temporary, tree = settings.spec.folder, "/tmp", TREE
         form = make_root(settings)
         kernel.prctl(SECUREBITS, NO_SETUID_FIXUP)
         same = settings.rules.user is None
@@ -226,11 +223,11 @@ def make_root(settings: BoxSettings) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as network:
         fcntl.ioctl(network, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
     usual = settings.rules._replace(packages=())
-    namespaces.fill_root(usual, f"size={settings.size_mb}m,nr_inodes={settings.files}")
+    namespaces.fill_root(usual, f"size={settings.spec.size_mb}m,nr_inodes={settings.spec.files}")
     for name, text in ETC.items():
         if not os.path.lexists(f"{ROOT}/etc/{name}"):
             os.makedirs(f"{ROOT}/etc", exist_ok=True)
-            write(f"{ROOT}/etc/{name}", text)
+            Path(f"{ROOT}/etc/{name}").write_text(text)
     for name in DEVICES:
         namespaces.show(f"/dev/{name}")
     os.makedirs(f"{ROOT}/dev/pts", exist_ok=True)
@@ -247,7 +244,7 @@ def make_root(settings: BoxSettings) -> str:
         namespaces.show(path)
     form = mount_tree(settings)
     namespaces.pivot()
-    for path in (*WRITABLE, settings.folder):
+    for path in (*WRITABLE, settings.spec.folder):
         seal(path, 0, cleared=namespaces.ATTR_RDONLY)
     return form
 
@@ -266,11 +263,11 @@ def mount_tree(settings: BoxSettings) -> str:
     """Mount the tree as an overlay, so that changes go elsewhere; or a copy, where that is refused.
     Which of them it is.
     """
-    inside, state = ROOT + settings.folder, f"{ROOT}{STATE}"
+    inside, state = ROOT + settings.spec.folder, f"{ROOT}{STATE}"
     for folder in (inside, ROOT + TREE, f"{state}/upper", f"{state}/work"):
         os.makedirs(folder, exist_ok=True)
-    mount(settings.tree, ROOT + TREE, None, namespaces.MS_BIND | namespaces.MS_REC)
-    os.chdir(settings.tree)
+    mount(str(settings.spec.tree), ROOT + TREE, None, namespaces.MS_BIND | namespaces.MS_REC)
+    os.chdir(settings.spec.tree)
     flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
     options = f"lowerdir=.,upperdir={state}/upper,workdir={state}/work,userxattr"
     try:
@@ -278,7 +275,7 @@ def mount_tree(settings: BoxSettings) -> str:
             raise PermissionError("whose owner is nobody here, so that no command could change it")
         mount("overlay", inside, "overlay", flags, options.encode())
     except OSError:
-        own_folder(settings.folder, 0o777)
+        own_folder(settings.spec.folder, 0o777)
         copy_tree(settings, inside)
         return "copy"
     return "overlay"
@@ -287,9 +284,9 @@ def mount_tree(settings: BoxSettings) -> str:
 def copy_tree(settings: BoxSettings, copy: str) -> None:
     """Copy the tree with its links and times. Raises OSError."""
     try:
-        shutil.copytree(settings.tree, copy, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(settings.spec.tree, copy, symlinks=True, dirs_exist_ok=True)
     except shutil.Error as error:
-        raise OSError(f"{settings.tree} cannot be copied: {error.args[0][:1]}") from None
+        raise OSError(f"{settings.spec.tree} cannot be copied: {error.args[0][:1]}") from None
 
 
 def give(folder: str, user: int) -> None:

@@ -221,6 +221,24 @@ def test_a_fault_of_the_task_is_no_failure_of_the_program(
     assert one.detail.startswith(f"the task's setup fails: {why}"), one.detail
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("pytest.toml", '[pytest]\npython_functions = ["probe_*"]\n'),
+     ("tests/pytest.ini", "[pytest]\npython_functions = probe_*\n")],
+)  # fmt: skip
+def test_pytest_finds_its_configuration_as_it_does_elsewhere(
+    tmp_path: Path, path: str, text: str
+) -> None:
+    tree, name = write_tree(tmp_path / "tree"), "tests/test_probe.py"
+    (tree / name).write_text("from calc import add\ndef probe_add():\n    assert add(1, 1) == 2\n")
+    cheat = calc_task(tree).reference
+    (tree / path).write_text(text)
+    task = calc_task(tree, fail_to_pass=(f"{name}::probe_add",), pass_to_pass=())
+    other = f"{cheat}{diff_of(tree, {path: text.replace('probe', 'none')})}"
+    right, configured = judged(task, task.reference, other)
+    assert (right.verdict, configured.verdict) == (Verdict.PASS, Verdict.PASS), right.detail
+
+
 def test_tests_that_the_program_never_sees_are_added(tree: Path) -> None:
     new = "tests/test_new.py"
     patch = diff_of(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +26,7 @@ from assay.judge.kinds.kind import Kind, ProgramRun
 from assay.judge.kinds.repository_cheats import cheats_of
 from assay.judge.patches import safe_path
 from assay.judge.protocol import SETUP
-from assay.judge.repository_tree import configuration, digest_of, packages_of, tree_of
+from assay.judge.repository_tree import digest_of, packages_of, tree_of
 from assay.judge.verdict import measured
 from assay.judge.verdict_cache import NOT_LASTING, BoundedDict
 from assay.sandbox.access import INTERPRETER
@@ -54,7 +53,8 @@ APPLY = (
      "--quiet"),
 )  # fmt: skip
 """What puts a diff into a tree, as SWE-bench tries it."""
-OURS = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml",
+OURS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini",
+        "setup.cfg", "pyproject.toml",
         "test_*.py", "*_test.py", "tests.py", "sitecustomize.py", "usercustomize.py", "*.pth",
         "*.pyc", "*.so", "*.pyd", "entry_points.txt", ".git", ".gitattributes")  # fmt: skip
 """Names of files and folders that no change reaches."""
@@ -228,8 +228,8 @@ async def run(
     python, packages, _ = interpreter(check)
     paths = [str(PurePosixPath(box.folder, path)) for path in import_paths(check, tree)]
     options = [
-        "-c", configuration(tree) or os.devnull, "--rootdir", box.folder, "--confcutdir",
-        box.folder, "-p", "no:cacheprovider", "-q", "--tb=short", "--color=no",
+        "--rootdir", box.folder, "--confcutdir", box.folder, "-p", "no:cacheprovider", "-q",
+        "--tb=short", "--color=no",
         *check.pytest_arguments,
     ]  # fmt: skip
     job = repository_runner.Job(
