@@ -41,8 +41,7 @@ def patch(reply: str, read: Read) -> str:
         after = apply(_changes(text), read_lines)
     else:
         raise PatchError(f"the answer has no change: write {EDITS_OR_DIFF}")
-    for path, new in after.items():
-        after[path] = new and new.replace("\n", ends.get(path, "\n"))
+    after = {path: new and new.replace("\n", ends.get(path, "\n")) for path, new in after.items()}
     return unified({path: read(path) for path in after}, after)
 
 

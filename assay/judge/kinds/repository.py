@@ -254,10 +254,8 @@ def decide(
     answer = printed(result)
     reports = dict[str, Any](answer.get("results", {}))
     tests = tuple(outcome_of(name, reports.get(name), name in fixes) for name in needed)
-    verdict, detail = (
-        Verdict.ERROR,
-        f"the run of the tests was ended: {answer.get('ended') or result.detail}",
-    )
+    ended = answer.get("ended") or result.detail
+    verdict, detail = Verdict.ERROR, f"the run of the tests was ended: {ended}"
     if result.ended is Ended.WALL:
         verdict, detail = Verdict.TIMEOUT, result.detail
     elif result.ended is Ended.EXITED and not result.stdout:
@@ -295,9 +293,8 @@ def printed(result: Result) -> dict[str, Any]:
         answer = json.loads(result.stdout) if result.ended is Ended.EXITED else {}
     except (ValueError, RecursionError):
         return {}
-    return (
-        answer if isinstance(answer, dict) and isinstance(answer.get("results", {}), dict) else {}
-    )
+    valid = isinstance(answer, dict) and isinstance(answer.get("results", {}), dict)
+    return answer if valid else {}
 
 
 def outcome_of(name: str, report: Any, is_fix: bool) -> TestOutcome:
