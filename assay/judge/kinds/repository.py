@@ -28,7 +28,6 @@ from assay.judge.patches import safe_path
 from assay.judge.protocol import SETUP
 from assay.judge.repository_tree import digest_of, packages_of, tree_of
 from assay.judge.verdict import measured
-from assay.judge.verdict_cache import NOT_LASTING, BoundedDict
 from assay.sandbox.access import INTERPRETER
 from assay.sandbox.box import Box, BoxSpec
 from assay.sandbox.program import ENVIRONMENT, Ended, Result
@@ -69,8 +68,9 @@ SKIPPED, EXCUSED, LATE = "skipped", "xskipped", "timeout"
 """Outcomes of tests; `xskipped` is one that the right change skips, too."""
 HIDDEN = ".tests"
 """Where hidden tests lie while a change is made, in the box's folder for temporary files."""
-REFERENCES = BoundedDict[tuple[RepositoryTests, str], frozenset[str]](512)
-"""Which of some tests a right change skips."""
+REFERENCES: dict[tuple[RepositoryTests, str], frozenset[str]] = {}
+"""Which of some tests a right change skips; of the last MOST_REFERENCES."""
+MOST_REFERENCES = 512
 
 
 async def grade(
@@ -86,8 +86,10 @@ async def grade(
     alone = replace(check, fail_to_pass=(), pass_to_pass=skipped)
     if (alone, reference) not in REFERENCES:
         right = await attempt(alone, reference, sandbox)
-        if right.verdict in NOT_LASTING:
+        if right.verdict in (Verdict.INFRA, Verdict.TIMEOUT):
             raise SandboxError(f"the right change could not be tried: {right.detail}")
+        while len(REFERENCES) >= MOST_REFERENCES:
+            del REFERENCES[next(iter(REFERENCES))]
         REFERENCES[alone, reference] = frozenset(skipped_of(right))
     excused = REFERENCES[alone, reference]
     tests = [replace(test, outcome=EXCUSED) if test.name in excused else test
