@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -14,8 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.cli import app, explain
-from assay.judge import Job, judge_all
+from assay.judge import Job, Judge, judge_all
 from assay.judge.patches import parse
+from assay.make_tasks.maker import Maker
 from assay.tasks import load
 from assay.types import RepositoryTests, Verdict
 
@@ -194,6 +196,36 @@ def test_a_release_that_the_policy_can_read_is_refused(tmp_path: Path) -> None:
     assert isinstance(ran.exception, Exception)
     assert "kit is also where the policy can read it: " in str(ran.exception)
     assert str(ran.exception).endswith("/iniconfig")
+
+
+def test_tests_whose_names_change_from_run_to_run_are_left_out(tmp_path: Path) -> None:
+    tests = """
+import pytest
+
+CASES = {(f"n{number}", object()) for number in range(40)}
+
+
+@pytest.mark.parametrize("name, value", CASES)
+def test_of_a_set(name, value):
+    assert name
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_of_a_list(name):
+    assert name
+"""
+    tree = write(tmp_path / "kit", **{"tests/test_core.py": tests})
+
+    async def known() -> dict[str, Any]:
+        async with Judge(slots=1, stop_early=False, trust=("own_process",)) as judge:
+            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, same)
+            await maker.start()
+            return maker.report()
+
+    async def same(_: str, report: str) -> str:
+        return report
+
+    assert asyncio.run(known())["tests"] == 2
 
 
 @pytest.mark.long
