@@ -11,7 +11,7 @@ from operator import eq
 from typing import Any, Literal
 
 from assay.errors import SettingsError
-from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END
+from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END, answer
 from assay.extract.tool_calls import TEMPLATE_FORMATS, CallFormat
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, thought_marks
 from assay.registry import one_line
@@ -21,6 +21,8 @@ from assay.types import Message, ToolCall, Turn, as_dicts
 
 QUESTION, ANSWER = "a question of nobody", "an answer to nobody"
 """Messages that show what a chat template writes around others."""
+CHANNEL = "<|channel|>"
+"""A token of the harmony format."""
 PROBE = "printf '%s\\n' \"$x\" <<E\n\t{a: \u00e9}\nE"
 """An argument that a chat template and the tokenizer must give back unchanged."""
 
@@ -45,8 +47,10 @@ class Chat:
         return self.has_template and argument in str(self.tokenizer.chat_template)
 
     def reply(self, turn: Turn) -> Message:
-        """An earlier reply, as a later prompt shows it."""
-        return Message("assistant", self.text(turn.completion.tokens))
+        """An earlier reply, as a later prompt shows it: templates write harmony's channels anew."""
+        text = self.text(turn.completion.tokens)
+        has_channels = CHANNEL in thought_marks(self.tokenizer).values()
+        return Message("assistant", answer(text) if has_channels else text)
 
     def render(
         self, messages: Sequence[Message], arguments: Mapping[str, Any], asks: bool = True

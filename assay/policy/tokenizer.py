@@ -101,8 +101,10 @@ def decode_within(tokenizer: Any, anchor: Sequence[int], tokens: Sequence[int]) 
 @cache
 def thought_marks(tokenizer: Any) -> dict[int, str]:
     """The special tokens that say where a thought is, which decoding would leave out."""
-    texts = {one: str(tokenizer.decode([one])) for one in tokenizer.all_special_ids}
-    return {one: text for one, text in texts.items() if MARKS.fullmatch(text)}
+    added = tokenizer.added_tokens_decoder.items()  # all_special_ids lacks gpt-oss's channels
+    return {
+        one: text.content for one, text in added if text.special and MARKS.fullmatch(text.content)
+    }
 
 
 def vocabulary(tokenizer: Any) -> list[bytes]:

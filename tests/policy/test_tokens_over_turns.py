@@ -13,14 +13,15 @@ import pytest
 
 from assay.environments import Environment, build, no_text
 from assay.errors import SettingsError
+from assay.extract import thoughts
 from assay.extract.tool_calls import HERMES, QWEN3_CODER
-from assay.policy.chat import Chat
+from assay.policy.chat import Chat, open_chat
 from assay.rollout.prompter import Prompter
 from assay.rollout.samples import to_samples
 from assay.tasks import rows
 from assay.tools import Tool
 from assay.types import Completion, Message, Rollout, Score, Task, ToolCall, Turn
-from tests.policy.test_chat_templates import DROPS, NAMES, chat_of, ids
+from tests.policy.test_chat_templates import DROPS, NAMES, chat_of, ids, tokenizer_of
 
 REPLIES = ("It is 4.", "```python\ndef f(xs):\n    return 4\n```", "Done: 4.")
 ASKS = ("2+2?", "Write f.", "And now?")
@@ -37,8 +38,8 @@ FORMATS = {"qwen2_5": HERMES, "qwen3": HERMES, "qwen3_coder": QWEN3_CODER}
 COMMAND = "ls '<a>' && printf \"%s\\n\" 'é'\ncat <<E\n  x\nE"
 REWRITES = {"gptoss", "qwen3", "qwen3_thinking"} | DROPS
 """Templates that show an earlier reply otherwise than it was."""
-OTHERWISE = ("glm4moe", "gptoss")
-"""One ends replies with nothing, where SFT does; one has special tokens inside them."""
+ENDLESS = "glm4moe"
+"""Ends a reply with nothing, where SFT ends it."""
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +91,48 @@ def test_a_prompt_after_turns_is_token_for_token_the_templates_own_rendering(
     told = [line for line in caplog.messages if "rewrites earlier messages" in line]
     samples = to_samples([[Rollout(Task("t", "", (), ""), tuple(turns), Score(1.0))]])
     assert (len(samples), len(told)) == ((count, 1) if name in REWRITES else (1, 0))
-    if name not in OTHERWISE:
+    if name != ENDLESS:
         assert list(turns[-1].prompt_tokens) == expected
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES}.difference(REWRITES, OTHERWISE)))
+def test_a_reply_in_channels_is_shown_to_the_next_turn_without_its_thought(folder: Path) -> None:
+    chat = chat_of(folder, "gptoss")
+    task, prompter = Task("t", ASKS[0], (), ""), Prompter(chat)
+    said = (
+        "<|channel|>analysis<|message|>Two twos.<|end|><|start|>assistant"
+        "<|channel|>final<|message|>It is 4.<|return|>"
+    )
+    shown = "<|start|>assistant<|channel|>final<|message|>It is 4.<|end|><|start|>user<|message|>"
+    for text, then in (
+        (said, shown),
+        (said.partition("<|end|>")[0], shown.replace(REPLIES[0], "")),
+    ):
+        tokens = tuple(chat.tokenizer(text, add_special_tokens=False)["input_ids"])
+        turn = Turn(prompter.prompt(task), completion(chat, tokens), observation=ASKS[1])
+        assert thoughts.answer(turn.completion.text) == (REPLIES[0] if text is said else "")
+        assert chat.tokenizer.decode(prompter.prompt(task, [turn])) == (
+            f"{chat.tokenizer.decode(turn.prompt_tokens).removesuffix('<|start|>assistant')}"
+            f"{then}{ASKS[1]}<|end|><|start|>assistant"
+        )
+
+
+def test_a_reply_that_ends_with_the_next_messages_first_token_is_continued_behind_it(
+    folder: Path,
+) -> None:
+    tokenizer = tokenizer_of(folder, ENDLESS)
+    user = tokenizer.convert_tokens_to_ids("<|user|>")
+    chat = open_chat(tokenizer, "auto", [user])
+    task, prompter = Task("t", ASKS[0], (), ""), Prompter(chat)
+    said = (*chat.encode_reply(f"\n<think></think>\n{REPLIES[0]}", ended=False), user)
+    turn = Turn(prompter.prompt(task), completion(chat, said), observation=ASKS[1])
+    messages = [{"role": "user", "content": ASKS[0]}, {"role": "assistant", "content": REPLIES[0]},
+                {"role": "user", "content": ASKS[1]}]  # fmt: skip
+    expected = ids(chat, messages, add_generation_prompt=True)
+    assert list(prompter.prompt(task, [turn])) == expected
+    assert expected[: len(turn.prompt_tokens) + len(said)] == [*turn.prompt_tokens, *said]
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES}.difference(REWRITES, {ENDLESS})))
 def test_sampled_tokens_stay_and_a_reply_that_was_cut_off_gets_its_end(
     folder: Path, name: str
 ) -> None:
