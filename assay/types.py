@@ -177,7 +177,8 @@ class TestOutcome:
     name: str
     outcome: str
     """`passed`, `failed`, `skipped`, `xskipped` where a right change skips it too, `xfailed`,
-    `missing`, `timeout`, or `ended` where its process ended before it did."""
+    `missing` (also where the judge stopped early), `timeout`, or `ended` where its process ended
+    before it did."""
     seconds: float
     is_fix: bool
     """Whether it is one that only a right change passes."""

@@ -76,7 +76,10 @@ class ExchangeRunner:
     ) -> Execution:
         if judges := [run.in_boxes for run in runs if run.in_boxes]:
             async with self._boxes:
-                judged = {at: await judge(self._sandbox) for at, judge in enumerate(judges)}
+                judged = {
+                    at: await judge(self._sandbox, self._stop_early)
+                    for at, judge in enumerate(judges)
+                }
             return combined(judged) if len(judged) > 1 else judged[0]
         language, builds = runs[0].language or task.language, dict[object, Build]()
         for made, run in {made_of(run): run for run in runs if not run.decided}.items():

@@ -28,6 +28,8 @@ LINE = 16 << 20
 """Most bytes of one line of the collector's."""
 HOW = ("passed", "skipped", "failed")
 """How a phase of a test ends, the worst last."""
+GOES_ON = ("passed", "xfailed", "skipped", "timeout")
+"""Outcomes that do not decide alone: a right change may skip the test too, or the machine be slow."""
 LONGEST = 2000
 """Characters of a failure that are reported."""
 RESTARTS = 3
@@ -55,6 +57,8 @@ class Job(NamedTuple):
     """Modules that are the repository's own, even where pytest uses others of the same name."""
     seconds: float
     """Wall time of one test, and of the collection."""
+    decisive: list[str]
+    """Tests of which the first that fails ends the run."""
 
 
 class ForgedError(Exception):
@@ -167,6 +171,8 @@ def supervise(job: Job) -> dict[str, Any]:
             while left and goes_on:
                 test = left.pop(0)
                 results[test], goes_on = collector.run(test)
+                if test in job.decisive and results[test]["outcome"] not in GOES_ON:
+                    return {"results": results}
         finally:
             collector.close()
         if not left:

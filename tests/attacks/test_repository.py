@@ -41,7 +41,8 @@ from assay.types import RepositoryTests, Task
 job = json.load(sys.stdin)
 check = RepositoryTests(**{**job["check"], "environment": {}})
 task = Task("calc", "", (check,), "", language="diff")
-done = judge_all([Job(task, program) for program in job["programs"].values()])
+jobs = [Job(task, program) for program in job["programs"].values()]
+done = judge_all(jobs, stop_early=False)
 print(json.dumps({name: [str(one.verdict), one.proven, one.trusted, one.detail]
                   for name, one in zip(job["programs"], done)}))
 """
@@ -104,16 +105,17 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tree(tmp_path_factory.mktemp("tree"))
 
 
-def judged(tree: Path, **programs: str) -> dict[str, Execution]:
+def judged(tree: Path, stop_early: bool = False, **programs: str) -> dict[str, Execution]:
     jobs = [Job(calc_task(tree), program) for program in programs.values()]
-    return dict(zip(programs, judge_all(jobs), strict=True))
+    return dict(zip(programs, judge_all(jobs, stop_early=stop_early), strict=True))
 
 
-def test_no_published_cheat_passes_here(tree: Path) -> None:
+@pytest.mark.parametrize("stop_early", [False, True])
+def test_no_published_cheat_passes_here(tree: Path, stop_early: bool) -> None:
     task = calc_task(tree)
     cheats = cheats_of(task.checks[0], task.reference or "")  # type: ignore[arg-type]
     assert len(cheats) == len(CHEATS)
-    found = judged(tree, right=task.reference or "", **cheats)
+    found = judged(tree, stop_early, right=task.reference or "", **cheats)
     right = found.pop("right")
     assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6), right.detail
     bad = {Verdict.PASS, Verdict.INFRA}

@@ -38,7 +38,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(task: Task, *programs: str | None) -> list[Execution]:
-    return judge_all([Job(task, program) for program in programs])
+    return judge_all([Job(task, program) for program in programs], stop_early=False)
 
 
 def outcomes(execution: Execution) -> dict[str, str]:
@@ -60,6 +60,19 @@ def test_a_verdict_says_what_came_of_each_test(tree: Path) -> None:
     assert none.detail.startswith(f"{AT}test_add: failed: E")
     assert outcomes(half)["test_sums[1-1]"] == "failed"
     assert execution_of(json.loads(json.dumps(asdict(half)))) == half
+
+
+def test_a_judge_that_stops_early_runs_no_test_after_one_that_fails(tree: Path) -> None:
+    task, broken = calc_task(tree), as_diff(tree, BROKEN)
+    jobs = [Job(task, program) for program in (task.reference, "", broken)]
+    right, none, broken_ = judge_all(jobs)
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6)
+    for one, repaired, failed in ((none, 0, [*FIXES]), (broken_, 3, [*OTHERS])):
+        ran = [test for test in one.tests if test.outcome != "missing"]
+        (last,) = [test for test in ran if not test.holds]
+        assert (one.verdict, one.total, last.name in failed) == (Verdict.WRONG, 6, True)
+        assert repaired <= one.passed == len(ran) - 1
+        assert one.detail.startswith(f"{last.name}: failed: ")
 
 
 def as_diff(tree: Path, source: str) -> str:

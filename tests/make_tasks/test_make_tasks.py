@@ -143,7 +143,7 @@ def test_three_tasks_of_a_small_package_are_proved_and_show_nothing_of_the_answe
 
     tasks = load(str(tmp_path / "out" / "tasks.jsonl"))
     right = judge_all([Job(task, task.reference) for task in tasks])
-    empty = judge_all([Job(task, "") for task in tasks])
+    empty = judge_all([Job(task, "") for task in tasks], stop_early=False)
     assert [one.verdict for one in right] == [Verdict.PASS] * 3
     assert [one.verdict for one in empty] == [Verdict.WRONG] * 3
     for task, execution in zip(tasks, empty, strict=True):

@@ -54,8 +54,10 @@ class ProgramRun(NamedTuple):
     """What the program's text alone decides; then nothing runs."""
     language: Language | None = None
     """What runs it in place of its task's language."""
-    in_boxes: Callable[[Sandbox], Awaitable[Execution]] | None = None
-    """Judges in boxes of the sandbox, in place of a run. Raises SandboxError."""
+    in_boxes: Callable[[Sandbox, bool], Awaitable[Execution]] | None = None
+    """Judges in boxes of the sandbox, in place of a run, and may stop early. Raises
+    SandboxError.
+    """
 
 
 KINDS: dict[type[Any], Kind[Any]] = {}

@@ -74,12 +74,12 @@ MOST_REFERENCES = 512
 
 
 async def grade(
-    check: RepositoryTests, program: str, reference: str, sandbox: Sandbox
+    check: RepositoryTests, program: str, reference: str, sandbox: Sandbox, stop_early: bool
 ) -> Execution:
     """The execution of a change. reference: the right one, or empty; a test that it skips may be
     skipped unless it is one to repair. Raises SandboxError where the machine failed.
     """
-    execution = await attempt(check, program, sandbox)
+    execution = await attempt(check, program, sandbox, stop_early)
     skipped = skipped_of(execution)
     if execution.verdict is not Verdict.WRONG or not skipped:
         return execution
@@ -104,7 +104,9 @@ def skipped_of(execution: Execution) -> tuple[str, ...]:
     )
 
 
-async def attempt(check: RepositoryTests, program: str, sandbox: Sandbox) -> Execution:
+async def attempt(
+    check: RepositoryTests, program: str, sandbox: Sandbox, stop_early: bool = False
+) -> Execution:
     """The execution of a change, whatever a right one skips. Raises SandboxError."""
     needed = list(dict.fromkeys([*check.fail_to_pass, *check.pass_to_pass]))
     spec = await spec_of(check)
@@ -122,7 +124,7 @@ async def attempt(check: RepositoryTests, program: str, sandbox: Sandbox) -> Exe
             return failed(Verdict.INFRA, detail=f"{SETUP}{error}")
         except OSError as error:
             return failed(Verdict.ERROR, detail=str(error))
-        result = await run(box, check, spec.tree, needed, planted)
+        result = await run(box, check, spec.tree, needed, planted, stop_early)
     return decide(needed, check.fail_to_pass, planted, result)
 
 
@@ -222,11 +224,16 @@ async def plant(box: Box, check: RepositoryTests) -> list[Canary]:
 
 
 async def run(
-    box: Box, check: RepositoryTests, tree: Path, needed: Sequence[str], planted: Sequence[Canary]
-) -> Result:
-    """Run the tests and the canaries in random order."""
+    box: Box, check: RepositoryTests, tree: Path, needed: Sequence[str], planted: Sequence[Canary],
+    stop_early: bool = False,
+) -> Result:  # fmt: skip
+    """Run the tests and the canaries in random order; with `stop_early` until one of the tests
+    fails, those that a right change repairs first.
+    """
     tests = [*needed, *(canary.id for canary in planted)]
     SystemRandom().shuffle(tests)
+    if stop_early:
+        tests.sort(key={*check.pass_to_pass}.__contains__)
     python, packages, _ = interpreter(check)
     paths = [str(PurePosixPath(box.folder, path)) for path in import_paths(check, tree)]
     options = [
@@ -237,6 +244,7 @@ async def run(
     job = repository_runner.Job(
         tests, sorted({test.partition("::")[0] for test in tests}), options, paths, packages,
         modules(import_paths(check, tree), tree), min(TEST_SECONDS, check.seconds),
+        needed if stop_early else [],
     )  # fmt: skip
     variables = {
         "PYTHONHASHSEED": "0", **check.environment, "PYTHONPATH": "", "PYTHONSAFEPATH": "1",
@@ -278,7 +286,10 @@ def of_tests(execution: Execution, tests: Sequence[TestOutcome]) -> Execution:
     failed = [test for test in tests if not test.holds]
     verdict, detail = Verdict.PASS, ""
     if failed:
-        first = min(failed, key=lambda test: (test.outcome == LATE, not test.is_fix))
+        first = min(
+            failed,
+            key=lambda test: (test.outcome == LATE, not test.is_fix, test.outcome == "missing"),
+        )
         verdict = Verdict.TIMEOUT if first.outcome == LATE else Verdict.WRONG
         said = first.detail.strip().rpartition("\n")[2]
         detail = f"{first.name}: {first.outcome}: {said}"
