@@ -114,8 +114,8 @@ class Maker:
             self._base = replace(self._base, fail_to_pass=tuple(sorted(passing)))
             again = (await self._judged("", self._base)).tests
             moved = {_function(test.name) for test in again if test.outcome == "missing"}
-            passing = [test.name for test in again
-                       if test.outcome == "passed" and _function(test.name) not in moved]  # fmt: skip
+            same = [test for test in again if _function(test.name) not in moved]
+            passing = [test.name for test in same if test.outcome == "passed"]
         if not passing:
             raise DataError(
                 f"no test of {self.name} passes with pytest in {self._base.seconds:g} s; name an"

@@ -12,7 +12,8 @@ from typing import Any
 
 from assay.errors import DataError
 from assay.tasks import task_set
-from assay.tasks.public_repositories import PublicRepository, tasks_of, tests
+from assay.tasks.public_repositories import PublicRepository, tasks_of
+from assay.tasks.repository import ids
 from assay.tasks.rows import Row
 from assay.types import Task
 
@@ -55,6 +56,6 @@ def read(row: Row) -> PublicRepository:
         ]
     found = tables[-1] if tables else Row({}, row.where)
     return PublicRepository(
-        name, row.text("instruction"), "", tests(found, "fail_to_pass"),
-        tests(found, "pass_to_pass"), image=image,
+        name, row.text("instruction"), "", ids(found, "fail_to_pass"),
+        ids(found, "pass_to_pass"), image=image,
     )  # fmt: skip

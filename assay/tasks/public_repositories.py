@@ -4,17 +4,14 @@ images, so a task's tree is a folder or tar file that the user unpacked from one
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assay.errors import DataError
 from assay.judge.patches import PatchError, apply, parse, reverse
 from assay.judge.repository_files import reader
-from assay.tasks.repository import ids
 from assay.tasks.rows import LeftOutError, Row, kept
 from assay.types import Message, RepositoryTests, Task
 
@@ -22,6 +19,8 @@ TREES = "ASSAY_TREES"
 """The environment variable with the folder of trees."""
 ARCHIVES = ("", ".tar", ".tar.gz", ".tgz")
 SECONDS = 1800.0
+LONGEST = 200
+"""Characters of an id that is a file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
     absent, count = list[str](), 0
 
     def task_of(row: Row) -> Task:
-        public = read(row)
+        public = read(plain(row))
         tree = tree_of(public.id) if public.fail_to_pass else None
         if tree is None:
             absent.append(needs(public))
@@ -65,7 +64,16 @@ def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
         count += 1
         yield task
     if absent and not count:
-        raise DataError(f"{name}: {absent[0]}")
+        raise DataError(f"{name}: {' '.join(absent[0].split())}")
+
+
+def plain(row: Row) -> Row:
+    """A row; that of the metadata, where it is one of NeMo Gym's agents. Raises DataError."""
+    if "patch" in row.fields:
+        return row
+    metadata = row.table("responses_create_params").table("metadata")
+    inside = metadata.table("instance_dict").fields
+    return Row(inside, row.where) if inside else row
 
 
 def needs(public: PublicRepository) -> str:
@@ -84,16 +92,23 @@ def needs(public: PublicRepository) -> str:
 
 def tree_of(id: str) -> Path | None:
     """The tree of a task, if it is there."""
-    if not (folder := os.environ.get(TREES)) or "/" in id or id.startswith("."):
+    if (
+        not (folder := os.environ.get(TREES))
+        or "/" in id
+        or id.startswith(".")
+        or len(id) > LONGEST
+    ):
         return None
     paths = (Path(folder) / f"{id}{ending}" for ending in ARCHIVES)
     return next((path.absolute() for path in paths if path.exists()), None)
 
 
 def _task(row: Row, public: PublicRepository, tree: Path) -> Task:
-    """The task. Raises LeftOutError where pytest does not run its tests, DataError where its fix
-    does not fit the tree.
+    """The task. Raises LeftOutError where it says nothing, or where pytest does not run its tests;
+    DataError where its fix does not fit the tree.
     """
+    if not public.statement.strip() and not public.messages:
+        raise LeftOutError("without a statement")
     if public.language.lower() not in ("python", "py"):
         raise LeftOutError(f"in {public.language}, whose tests pytest does not run")
     if not all("::" in test for test in public.fail_to_pass):
@@ -128,14 +143,3 @@ def require_fit(row: Row, check: RepositoryTests, fix: str) -> None:
             ) from None
     except PatchError as error:
         raise row.wrong(f"the fix does not fit {check.tree}: {error}") from None
-
-
-def tests(row: Row, name: str) -> tuple[str, ...]:
-    """The ids of tests: a list, or one as JSON or as Python writes it. Raises DataError."""
-    value: Any = row.fields.get(name)
-    if isinstance(value, str) and value.startswith("['"):
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            raise row.wrong(f"{name!r} is no list of tests' ids") from None
-    return ids(Row({name: value}, row.where), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
@@ -14,6 +13,9 @@ from assay.types import Task
 
 R2E_GYM = PublicSet("r2e_gym", "swe/r2e_gym.jsonl", "R2E-Gym/R2E-Gym-Subset")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+TEST = re.compile(r"(^|/)tests?/|(^|/)test_", re.IGNORECASE)
+SIGNS = {"context": " ", "added": "+", "deleted": "-", "note": "\\ "}
+"""What a line of a diff begins with, by its type in `parsed_commit_content`."""
 SECONDS = 300.0
 
 
@@ -27,28 +29,41 @@ def read(row: Row) -> PublicRepository:
     """A row with `expected_output_json`, the status of each test by its bare name. The tests stand
     in the file that the commit changes; rows whose commit changes several are left out.
     """
+    diff = row.text("patch", default="") or patch_of(row.table("parsed_commit_content"))
     try:
-        statuses = dict(json.loads(row.text("expected_output_json")))
-        changes = parse(row.text("patch"))
-    except (ValueError, TypeError, RecursionError) as error:
-        why = "'patch'" if isinstance(error, PatchError) else "'expected_output_json'"
-        raise row.wrong(f"{why} cannot be read: {error}") from None
-    is_test = [
-        re.search(r"(^|/)tests?/|(^|/)test_", f"{one.new or one.old}", re.I) for one in changes
-    ]
-    files = [one.new for one, test in zip(changes, is_test, strict=True) if test and one.new]
-    if len(files) != 1:
-        raise LeftOutError(f"whose tests stand in {len(files)} files")
-    names = [COLOUR.sub("", name) for name, status in statuses.items() if status == "PASSED"]
+        changes = parse(diff)
+    except PatchError as error:
+        raise row.wrong(f"'patch' cannot be read: {error}") from None
     parts = [
-        write([one for one, test in zip(changes, is_test, strict=True) if bool(test) is wanted])
+        [one for one in changes if bool(TEST.search(f"{one.new or one.old}")) is wanted]
         for wanted in (False, True)
     ]
-    name = str(
-        row.fields.get("instance_id") or f"{row.text('repo_name')}__{row.text('commit_hash')}"
-    )
+    files = [one.new for one in parts[1] if one.new]
+    if len(files) != 1:
+        raise LeftOutError(f"whose tests stand in {len(files)} files")
+    statuses = row.table("expected_output_json").fields
+    names = [COLOUR.sub("", f"{name}") for name in statuses if statuses[name] == "PASSED"]
+    name = row.text("instance_id", default="")
+    name = name or f"{row.text('repo_name')}__{row.text('commit_hash')}"
     return PublicRepository(
-        name, row.text("problem_statement"), parts[0],
+        name, row.text("problem_statement"), write(parts[0]),
         tuple(f"{files[0]}::{test.replace('.', '::')}" for test in names), (),
-        image=row.text("docker_image"), test_patch=parts[1], seconds=SECONDS,
+        image=row.text("docker_image"), test_patch=write(parts[1]), seconds=SECONDS,
     )  # fmt: skip
+
+
+def patch_of(commit: Row) -> str:
+    """The diff of a commit that a row has in parts, as R2E-Gym publishes it. Raises DataError."""
+    texts = list[str]()
+    for file in commit.tables("file_diffs"):
+        for number, hunk in enumerate(file.tables("hunks")):
+            if number == 0:
+                texts += [f"{sign * 3} {file.table(name).text('path', default='/dev/null')}\n"
+                          for sign, name in (("-", "minus_file"), ("+", "plus_file"))]  # fmt: skip
+            ranges = [hunk.table("descriptor").table(name).fields for name in
+                      ("old_range", "new_range")]  # fmt: skip
+            old, new = (f"{one.get('start')},{one.get('length')}" for one in ranges)
+            texts.append(f"@@ -{old} +{new} @@\n")
+            for line in hunk.table("line_group").tables("all_lines"):
+                texts.append(f"{SIGNS.get(line.text('type'), '')}{line.text('content')}\n")
+    return "".join(texts)

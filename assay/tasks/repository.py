@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -56,14 +58,14 @@ def task_of(row: Row, id: str) -> Task:
 
 
 def ids(row: Row, name: str) -> tuple[str, ...]:
-    """The ids of tests: a list, or one as JSON, as SWE-bench's rows have it, with its name in
-    capitals. Raises DataError.
+    """The ids of tests, by a name that may be in capitals: a list, or one as JSON or Python writes
+    it. Raises DataError.
     """
     name = name if name in row.fields else name.upper()
     value: Any = row.fields.get(name)
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = read(value) if isinstance(value, str) else value
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise row.wrong(f"{name!r} is no JSON list of tests' ids") from None
+        raise row.wrong(f"{name!r} is no list of tests' ids")
     return Row({name: value}, row.where).texts(name)

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -79,8 +80,12 @@ class Row:
         return tuple(self._normalised(name, text) for text in texts)
 
     def table(self, name: str) -> Row:
-        """A field that is an object; empty when absent. Raises DataError for anything else."""
-        value = self.fields.get(name) or {}
+        """A field that is an object, or one as JSON; empty when absent. Raises DataError for
+        anything else.
+        """
+        value: Any = self.fields.get(name) or {}
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value) if isinstance(value, str) else value
         if not isinstance(value, dict):
             raise self.wrong(f"{name!r} is {_kind(value)}; make it an object")
         return Row(value, f"{self.where}, {name!r}")
@@ -154,8 +159,8 @@ class Row:
             )
 
     def wrong(self, why: str) -> DataError:
-        """The error that blames this row."""
-        return DataError(f"{self.where}: {why}")
+        """The error that blames this row, in one line."""
+        return DataError(f"{self.where}: {' '.join(why.splitlines())}")
 
 
 class LeftOutError(Exception):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.judge.patches import PatchError, parse, reverse, write
 from assay.registry import one_line
 from assay.tasks import is_file, task_set
-from assay.tasks.public_repositories import PublicRepository, tasks_of, tests
-from assay.tasks.rows import PublicSet, Row
+from assay.tasks.public_repositories import PublicRepository, tasks_of
+from assay.tasks.repository import ids
+from assay.tasks.rows import LeftOutError, PublicSet, Row
 from assay.types import Task
 
 SUBSETS = {"full": "", "verified": "_Verified", "lite": "_Lite"}
@@ -21,9 +24,15 @@ SWE_BENCH = PublicSet(
 )
 SWE_GYM = PublicSet("swe_gym", "swe/swe_gym.jsonl", "SWE-Gym/SWE-Gym")
 SWE_REBENCH = PublicSet("swe_rebench", "swe/swe_rebench.jsonl", "nebius/SWE-rebench-V2")
+SWE_SMITH = PublicSet("swe_smith", "swe/swe_smith.jsonl", "SWE-bench/SWE-smith")
+SWERL_GEN = PublicSet("swerl_gen", "nemo_gym/swerl_gen/example.jsonl.gz", "NVIDIA-NeMo/Gym")
+SMITH = "swesmith/"
+"""What SWE-smith's `repo` begins with."""
 FILES = {"patch": "gold.patch", "test_patch": "test.patch",
          "problem_statement": "problem_statement.md"}  # fmt: skip
 """Columns that SWE-bench 5 keeps in files of their own."""
+IMAGES = ("image_name", "image", "docker_image", "dockerhub_tag")
+"""Columns with the name of a row's image: of V2 of SWE-rebench, SWE-bench 5, V1, SWE-bench Pro."""
 
 
 @task_set
@@ -47,28 +56,65 @@ def swe_rebench(split: str = "all") -> Iterator[Task]:
     return tasks_of("swe_rebench", SWE_REBENCH.rows(split), read)
 
 
-def read(row: Row, image: str = "xingyaoww/sweb.eval.x86_64.{}_s_{}:latest") -> PublicRepository:
-    """A row, or one of NeMo Gym's with the row as JSON in its metadata. image: the name of its
-    image where the row has none. Raises DataError, for a row of SWE-smith too.
+@task_set
+def swe_smith(split: str = "all") -> Iterator[Task]:
+    """SWE-smith (arXiv:2504.21798): bugs that were made; the fix is a row's `patch`, reversed."""
+    return tasks_of("swe_smith", SWE_SMITH.rows(split), read_bug)
+
+
+@task_set
+def swerl_gen(split: str = "all") -> Iterator[Task]:
+    """NeMo Gym's swerl_gen, after SWE-RL (arXiv:2502.18449): the prompt shows the files, a reply is
+    SEARCH/REPLACE blocks.
     """
-    if "responses_create_params" in row.fields and "patch" not in row.fields:
-        metadata = row.table("responses_create_params").table("metadata")
-        try:
-            row = Row(dict(json.loads(metadata.text("instance_dict"))), row.where)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise row.wrong(f"'instance_dict' is no JSON object ({error})") from None
-    if str(row.fields.get("repo", "")).startswith("swesmith/"):
+    return tasks_of("swerl_gen", SWERL_GEN.rows(split), read_prompt)
+
+
+def read(row: Row, image: str = "xingyaoww/sweb.eval.x86_64.{}_s_{}:latest") -> PublicRepository:
+    """A row. image: the name of its image where it has none. Raises DataError, for a row of
+    SWE-smith too.
+    """
+    if str(row.fields.get("repo", "")).startswith(SMITH):
         raise row.wrong("a row of SWE-smith, whose patch makes the bug; read it as swe_smith")
-    name = row.text("instance_id")
-    owner, _, rest = name.partition("__")
-    own_image = row.fields.get("image_name") or row.fields.get("image")
+    owner, _, rest = row.text("instance_id").partition("__")
+    return columns(row, row.text("problem_statement"), image.format(owner, rest))
+
+
+def read_bug(row: Row) -> PublicRepository:
+    """A row of SWE-smith. Raises DataError for one of another set, whose `patch` is the fix."""
+    if not row.text("repo").startswith(SMITH):
+        raise row.wrong("'repo' is none of SWE-smith's (swesmith/...): here `patch` makes the bug")
+    public = columns(row, row.text("problem_statement", default=""), row.text("image_name"))
+    try:
+        return replace(public, fix=write(reverse(parse(public.fix))), test_patch="")
+    except PatchError as error:
+        raise row.wrong(f"'patch': {error}") from None
+
+
+def read_prompt(row: Row) -> PublicRepository:
+    """A row of swerl_gen, with the columns in `instance`, and the prompt. Raises LeftOutError for
+    one that asks for tests.
+    """
+    if (mode := row.text("mode", default="eval")) != "eval":
+        raise LeftOutError(f"that ask for something else ({mode})")
+    prompt = row.table("responses_create_params").messages("input")
+    image = row.table("metadata").text("image")
+    return replace(read(Row(row.table("instance").fields, row.where)), messages=prompt, image=image)
+
+
+def columns(row: Row, statement: str, image: str) -> PublicRepository:
+    """What SWE-bench's columns say. Raises DataError."""
     return PublicRepository(
-        name, row.text("problem_statement"), row.text("patch"),
-        tests(row, "FAIL_TO_PASS"), tests(row, "PASS_TO_PASS"),
-        image=str(own_image or image.format(owner, rest)),
+        row.text("instance_id"), statement, row.text("patch"), ids(row, "fail_to_pass"),
+        ids(row, "pass_to_pass"), image=first(row, IMAGES) or image,
         test_patch=row.text("test_patch", default=""),
-        language=str(row.fields.get("language") or "python"),
+        language=first(row, ("language", "repo_language")) or "python",
     )  # fmt: skip
+
+
+def first(row: Row, names: Iterable[str]) -> str:
+    """The first of these fields that has a value."""
+    return next((str(row.fields[name]) for name in names if row.fields.get(name)), "")
 
 
 def folder_rows(folder: Path) -> Iterator[Row]:
@@ -79,9 +125,10 @@ def folder_rows(folder: Path) -> Iterator[Row]:
     for file in sorted(root.glob("*/task.yaml")):
         home = file.parent
         try:
-            fields: dict[str, Any] = dict(yaml.safe_load(file.read_text()))
+            fields: dict[Any, Any] = dict(yaml.safe_load(file.read_text()))
             fields |= {name: (home / path).read_text() for name, path in FILES.items()}
             fields |= dict(json.loads((home / "tests.json").read_text()))
         except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
             raise DataError(f"{file}: not a task of SWE-bench 5 ({one_line(error)})") from None
-        yield Row({"instance_id": home.name, **fields}, f"{file}, task {home.name}")
+        named = {str(name): value for name, value in fields.items()}
+        yield Row({"instance_id": home.name, **named}, f"{file}, task {home.name}")

@@ -339,7 +339,7 @@ def test_a_verdict_is_not_kept_for_another_tree_or_other_packages(tmp_path: Path
     ("fields", "why"),
     [
         ({"tree": "none"}, "'tree' is 'none', but there is no "),
-        ({"fail_to_pass": "x"}, "'fail_to_pass' is no JSON list"),
+        ({"fail_to_pass": "x"}, "'fail_to_pass' is no list"),
         ({"seconds": 0}, "'seconds' is 0; make it a number above 0"),
         ({"environment": {"A": 1}}, "'environment' must have texts as values"),
     ],
@@ -364,7 +364,7 @@ def test_rewards_pay_for_all_for_a_share_or_for_some_repairs(
     tree: Path, source: str, every: float, share: float, fixes: float
 ) -> None:
     task = calc_task(tree)
-    (execution,) = judge_all([Job(task, as_diff(tree, source))])
+    (execution,) = judged(task, as_diff(tree, source))
     completion = Completion("", (), (), "stop", ())
     for trusted, paid in ((("own_process",), 0), ((), 1)):
         turn = Turn((), completion, execution=replace(execution, trusted=trusted))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,11 @@ def test_rows_without_a_tree_are_left_out_where_others_have_theirs(
         ("swe_bench", {"FAIL_TO_PASS": "[1]"}, "make it a list of strings"),
         ("swe_bench", {"FAIL_TO_PASS": ["test_add (calc.Tests)"]}, "holds no tasks"),
         ("swe_rebench", {"language": "go"}, "holds no tasks"),
-        ("r2e_gym", {"expected_output_json": "["}, "'expected_output_json' cannot be read"),
+        (
+            "r2e_gym",
+            {"expected_output_json": "["},
+            "'expected_output_json' is a str .*make it an object",
+        ),
         ("swerl_gen", {"mode": "repro-gen"}, "holds no tasks"),
     ],
 )
@@ -139,6 +144,97 @@ def test_a_row_that_is_wrong_or_the_wrong_way_round_is_refused(
     with pytest.raises(DataError, match=message) as caught:
         load(f"{name}:{file_of(tmp_path, FORMATS[name] | change)}")
     assert "\n" not in str(caught.value)
+
+
+HOSTILE: list[Any] = [
+    None, 0, True, 1e999, [], {}, "", "x", "a\nb\x00c\r", "../../etc", "y" * 5000, "[" * 100_000,
+    [[1]], ["a\nb"], {"a": [0]}, "\ud800", '[["a", 1]]', '{"a": {"b": 1}}', "{1: 2}", "['a', 'b']",
+]  # fmt: skip
+
+
+def changed(value: Any) -> Iterator[Any]:
+    """A row with one of its values, at any depth, replaced by each hostile one, or left out."""
+    if isinstance(value, dict):
+        for name in value:
+            rest = {key: one for key, one in value.items() if key != name}
+            yield rest
+            yield from (rest | {name: one} for one in (*HOSTILE, *changed(value[name])))
+    elif isinstance(value, list) and value:
+        yield from ([one, *value[1:]] for one in (*HOSTILE, *changed(value[0])))
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "wrapped", "in parts"])
+def test_a_row_with_any_hostile_value_is_a_task_or_refused_in_one_line(
+    name: str, trees: Path, tmp_path: Path
+) -> None:
+    row = {"wrapped": WRAPPED, "in parts": IN_PARTS, **FORMATS}[name]
+    spec = {"wrapped": "swe_bench", "in parts": "r2e_gym"}.get(name, name)
+    for one in changed(row):
+        refused = ["one line"]
+        try:
+            assert load(f"{spec}:{file_of(tmp_path, one)}")
+        except DataError as error:
+            refused = str(error).splitlines()
+        except Exception as error:
+            raise AssertionError(str(one)[:200]) from error
+        assert len(refused) == 1, str(one)[:200]
+
+
+def hunk(path: str, before: str, after: str) -> dict[str, Any]:
+    """A file that changes, as R2E-Gym has it."""
+    sides = (("deleted", before), ("added", after))
+    lines = [{"type": kind, "content": line} for kind, text in sides for line in text.splitlines()]
+    counts = [{"start": 1 if text else 0, "length": len(text.splitlines())} for _, text in sides]
+    names = [
+        f"{side}/{path}" if text else "/dev/null" for side, text in (("a", before), ("b", after))
+    ]
+    return {
+        "header": {"file": {"path": path}}, "minus_file": {"path": names[0]},
+        "plus_file": {"path": names[1]}, "is_binary_file": False,
+        "hunks": [{"descriptor": {"old_range": counts[0], "new_range": counts[1], "section": ""},
+                   "line_group": {"all_lines": lines}}],
+    }  # fmt: skip
+
+
+IN_PARTS = {name: value for name, value in FORMATS["r2e_gym"].items() if name != "patch"} | {
+    "parsed_commit_content": json.dumps({"file_diffs": [
+        hunk("tests/test_calc.py", "", TESTS), hunk("calc.py", SOURCE, FIXED),
+        {"header": {"file": {"path": "a.png"}}, "hunks": []}]})}  # fmt: skip
+"""As R2E-Gym publishes it; NeMo Gym makes a patch of the parts."""
+PRO = {name: value for name, value in BASE.items() if not name.endswith("PASS")} | {
+    "repo_language": "python", "dockerhub_tag": "calc.1", "fail_to_pass": str([ADD]),
+    "pass_to_pass": json.dumps([TWICE])}  # fmt: skip
+"""As SWE-bench Pro has it."""
+QUOTED = BASE | {"FAIL_TO_PASS": f'["{ADD}"]', "PASS_TO_PASS": f"""["{TWICE}", 'a"b::c']"""}
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("r2e_gym", IN_PARTS), ("swe_bench", PRO), ("swe_gym", QUOTED)]
+)
+def test_a_row_in_another_published_shape_is_the_same_task(
+    name: str, row: dict[str, Any], trees: Path, tmp_path: Path
+) -> None:
+    (task,) = load(f"{name}:{file_of(tmp_path, row)}")
+    (check,) = task.checks
+    assert isinstance(check, RepositoryTests)
+    assert (*check.fail_to_pass, *check.pass_to_pass)[:2] == (ADD, TWICE)
+    if row is not QUOTED:
+        (known,) = load(f"{name}:{file_of(tmp_path, FORMATS[name])}")
+        assert (task.id, task.prompt) == (known.id, known.prompt)
+        assert verdict(task, task.reference or "").verdict is Verdict.PASS
+        assert verdict(task, "").verdict is not Verdict.PASS
+
+
+def test_a_language_that_pro_names_is_left_out_and_its_image_is_named(
+    trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError, match="holds no tasks"):
+        load(f"swe_bench:{file_of(tmp_path, PRO | {'repo_language': 'go'})}")
+    with pytest.raises(DataError, match="holds no tasks"):
+        load(f"swe_smith:{file_of(tmp_path, FORMATS['swe_smith'] | {'problem_statement': ''})}")
+    monkeypatch.delenv("ASSAY_TREES")
+    with pytest.raises(DataError, match=r"needs the image calc\.1, and"):
+        load(f"swe_bench:{file_of(tmp_path, PRO)}")
 
 
 def test_a_folder_of_swe_bench_5_is_read(trees: Path, tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def test_the_policys_tree_has_the_bug_and_shares_all_other_files(tmp_path: Path)
 
 def test_the_judge_brings_the_hidden_test_back(tmp_path: Path) -> None:
     task = loaded(tmp_path, "addopts = -v\n")
-    right, nothing = judge_all([Job(task, task.reference), Job(task, "")])
+    jobs = [Job(task, task.reference), Job(task, "")]
+    right, nothing = judge_all(jobs, stop_early=False)
     assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 2, 2)
     assert (nothing.verdict, nothing.passed, nothing.total) == (Verdict.WRONG, 1, 2)
 
