@@ -105,7 +105,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tree(tmp_path_factory.mktemp("tree"))
 
 
-def judged(tree: Path, stop_early: bool = False, **programs: str) -> dict[str, Execution]:
+def judged(tree: Path, programs: dict[str, str], stop_early: bool = False) -> dict[str, Execution]:
     jobs = [Job(calc_task(tree), program) for program in programs.values()]
     return dict(zip(programs, judge_all(jobs, stop_early=stop_early), strict=True))
 
@@ -115,7 +115,7 @@ def test_no_published_cheat_passes_here(tree: Path, stop_early: bool) -> None:
     task = calc_task(tree)
     cheats = cheats_of(task.checks[0], task.reference or "")  # type: ignore[arg-type]
     assert len(cheats) == len(CHEATS)
-    found = judged(tree, stop_early, right=task.reference or "", **cheats)
+    found = judged(tree, {"right": task.reference or "", **cheats}, stop_early)
     right = found.pop("right")
     assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6), right.detail
     bad = {Verdict.PASS, Verdict.INFRA}
@@ -138,7 +138,7 @@ ESCAPES = {
 
 
 def test_a_program_that_is_no_change_of_the_tree_is_refused(tree: Path) -> None:
-    found = judged(tree, **ESCAPES)
+    found = judged(tree, ESCAPES)
     assert {name: one.verdict for name, one in found.items()} == dict.fromkeys(
         ESCAPES, Verdict.COMPILE
     ), found
@@ -273,7 +273,7 @@ def test_a_link_in_the_place_of_the_tests_is_replaced(tree: Path) -> None:
         return f"@@ -1,{len(lines)} +0,0 @@\n" + "".join(f"-{line}" for line in lines)
 
     diff = LINKED.format(removed=hunk("tests/test_calc.py"), more=hunk("tests/conftest.py"))
-    one = judged(tree, linked=diff)["linked"]
+    one = judged(tree, {"linked": diff})["linked"]
     assert (one.verdict, one.passed) == (Verdict.WRONG, 3), one.detail
     assert one.detail.startswith("tests/test_calc.py::test_add: failed")
 
@@ -299,7 +299,7 @@ def add(a, b):
 
 
 def test_what_an_object_says_of_itself_is_left_and_is_marked(tree: Path) -> None:
-    one = judged(tree, forged=appended(tree, FORGERY))["forged"]
+    one = judged(tree, {"forged": appended(tree, FORGERY)})["forged"]
     assert one.verdict is Verdict.PASS
     assert (one.proven, one.trusted) == (False, ("own_process",))
 

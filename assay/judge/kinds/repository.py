@@ -244,7 +244,7 @@ async def run(
     job = repository_runner.Job(
         tests, sorted({test.partition("::")[0] for test in tests}), options, paths, packages,
         modules(import_paths(check, tree), tree), min(TEST_SECONDS, check.seconds),
-        needed if stop_early else [],
+        [*needed] if stop_early else [],
     )  # fmt: skip
     variables = {
         "PYTHONHASHSEED": "0", **check.environment, "PYTHONPATH": "", "PYTHONSAFEPATH": "1",
