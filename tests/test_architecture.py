@@ -40,7 +40,7 @@ MODULES = {
     " own_tests print_tests answers test_bench test_functions repository_cheats"
     " repository find",
     "judges": "terms service pool open",
-    "make_tasks": "swaps operators sources visible statement maker run",
+    "make_tasks": "operators sources visible statement maker",
     "extract": "thoughts fences statements tool_calls edits",
     "policy": "onednn lora adapters checkpoints tokenizer gguf tiny chat layers head packed forward"
     " load classifier critic reference",

@@ -51,7 +51,7 @@ def make_tasks(
     made.
     """
     from assay.judge import Judge
-    from assay.make_tasks import run, statement
+    from assay.make_tasks import maker, statement
     from assay.sync import run_sync
 
     if bool(url) != bool(model):
@@ -63,12 +63,12 @@ def make_tasks(
     makers: list[Maker] = []
     try:
         with options.quietly("assay.judge"), Progress() as progress:
-            run_sync(run.make_tasks(
+            run_sync(maker.make_tasks(
                 packages, makers, progress, judge, wording, output=output, count=count, seed=seed,
                 seconds=seconds, environment=environment,
             ))  # fmt: skip
     finally:
-        reports = [maker.report() for maker in makers]
+        reports = [one.report() for one in makers]
         if kept := sum(report["kept"] for report in reports):
             result = {"kept": kept, "packages": reports}
             end = f"\nkept {kept} tasks in {output / 'tasks.jsonl'}"

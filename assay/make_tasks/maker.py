@@ -1,12 +1,15 @@
-"""Tries bugs in one tree, and keeps those that some tests notice and others do not."""
+"""Tries bugs in trees, and writes tasks of those that some tests notice and others do not."""
 
 from __future__ import annotations
 
 import ast
+import json
 import random
+import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -14,14 +17,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from assay.errors import DataError
+from assay.errors import DataError, SettingsError
 from assay.judge import Job, Judge
 from assay.judge.kinds import repository as kind
 from assay.judge.patches import unified
 from assay.make_tasks.operators import Edit, Source, sites
-from assay.make_tasks.sources import source_files
-from assay.make_tasks.statement import Reword, statement
+from assay.make_tasks.sources import name_of, read_tree, source_files
+from assay.make_tasks.statement import Reword, exception, statement
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
+from assay.progress import Progress
 from assay.sync import together
 from assay.tasks.repository import task_of
 from assay.tasks.rows import Row
@@ -91,9 +95,9 @@ class Maker:
         return {**known, "tried": tried, "kept": 0, **fates, "seconds": round(self._seconds)}
 
     async def start(self) -> None:
-        """Read the tree and run its tests, twice: of a test whose parameters have other names the
-        second time (they come from a set), no bug can be told. Raises DataError where none passes,
-        or where a box shows another release of the package; SandboxError.
+        """Read the tree and run its tests, twice: those whose parameters have other names the second
+        time (they come from a set) are left out. Raises DataError where none passes, or where a box
+        shows another release of the package; SandboxError.
         """
         names = {Path(path).parts[path.startswith(("src/", "lib/"))].removesuffix(".py")
                  for path in source_files(self._tree)}  # fmt: skip
@@ -117,9 +121,10 @@ class Maker:
             same = [test for test in again if _function(test.name) not in moved]
             passing = [test.name for test in same if test.outcome == "passed"]
         if not passing:
+            said = exception(result.stderr.decode("utf-8", "replace")).partition("\n")[0]
             raise DataError(
-                f"no test of {self.name} passes with pytest in {self._base.seconds:g} s; name an"
-                " environment with what they need, or more seconds"
+                f"no test of {self.name} passes with pytest in {self._base.seconds:g} s"
+                f"{said and f' ({said})'}; name an environment with what they need, or more seconds"
             )
         self._base = replace(self._base, fail_to_pass=tuple(passing))
         self._files = {
@@ -151,11 +156,11 @@ class Maker:
         places: dict[str, list[Bug]] = defaultdict(list)
         for path in source_files(self._tree):
             data = (self._tree / path).read_bytes()
-            try:
-                for operator, edit in sites(Source(data)):
+            with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+                source = Source(data)
+                self._is_known(path, hash(ast.dump(source.tree)))
+                for operator, edit in sites(source):
                     places[operator].append(Bug(operator, path, edit, data))
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
         self._sites = sum(map(len, places.values()))
         for bugs in places.values():
             self._random.shuffle(bugs)
@@ -170,10 +175,10 @@ class Maker:
 
     def _is_new(self, bug: Bug) -> bool:
         try:
-            before, after = (ast.dump(ast.parse(data)) for data in (bug.original, bug.changed))
+            code = ast.dump(ast.parse(bug.changed))
         except (SyntaxError, ValueError):
             return False
-        return before != after and not self._is_known(bug.path, hash(after))
+        return not self._is_known(bug.path, hash(code))
 
     async def _judged(self, program: str, check: RepositoryTests) -> Execution:
         task = Task("", "", (check,), "", language="diff")
@@ -245,3 +250,44 @@ class Maker:
 def _function(test: str) -> str:
     """The id of a test without its parameters."""
     return test.partition("[")[0]
+
+
+async def make_tasks(
+    packages: Sequence[str], makers: list[Maker], progress: Progress, judge: Judge,
+    wording: AbstractAsyncContextManager[Reword], *, output: Path, count: int, seed: int,
+    seconds: float, environment: Path | None,
+) -> None:  # fmt: skip
+    """Write `count` tasks of each package to tasks.jsonl in the new folder `output`, beside their
+    trees; `makers` says what is done, also where this is cancelled. The tests of a package may take
+    `seconds`; they run in a virtual environment, or with assay's own pytest.
+
+    Raises SettingsError, and DataError for packages that no tasks can be made of, before any is
+    made; SandboxError.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise SettingsError(f"--output {output} exists and is no empty folder; choose another path")
+    names = {name_of(package): package for package in packages}
+    if len(names) < len(packages):
+        raise SettingsError("two packages have one name; give each of them once")
+    home, roots = output.resolve(), (str(environment.absolute()),) if environment else ()
+    progress.phase("reading packages", 2 * len(names))
+    try:
+        async with judge, wording as reword:
+            for name, package in names.items():
+                read_tree(package, home / "trees" / name)
+                progress.advance()
+            for name in names:
+                tree = str(home / "trees" / name)
+                base = RepositoryTests(tree, (), (), roots=roots, seconds=seconds)
+                makers.append(Maker(judge, home, base, seed, reword))
+                await makers[-1].start()
+                progress.advance()
+            for maker in makers:
+                progress.phase(maker.name, count)
+                async for row in maker.rows(count):
+                    with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+                    progress.advance()
+    finally:
+        if not (home / "tasks.jsonl").exists():
+            shutil.rmtree(home / "trees", ignore_errors=True)

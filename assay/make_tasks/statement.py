@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 
 from assay.endpoint import open_endpoint, text_of
 from assay.errors import RolloutLostError
@@ -61,25 +61,20 @@ async def open_wording(url: str, model: str, key: str, concurrent: int) -> Async
     without one, and where it fails. Raises SettingsError where it refuses.
     """
 
-    async def same(_: str, report: str) -> str:
-        return report
-
     async def reworded(name: str, report: str) -> str:
         messages = [
             {"role": "system", "content": INSTRUCTION.format(name=name)},
             {"role": "user", "content": report},
         ]
         body = {"model": model, "messages": messages, "max_tokens": 1000}
-        try:
-            text = await endpoint.ask(
-                "chat/completions", body, lambda made: text_of(made["choices"][0]["message"])
-            )
-        except RolloutLostError:
-            return report
-        return text.strip()[: 2 * MOST_CHARACTERS] or report
+        with suppress(RolloutLostError):
+            if endpoint:
+                text = await endpoint.ask(
+                    "chat/completions", body, lambda made: text_of(made["choices"][0]["message"])
+                )
+                return text.strip()[: 2 * MOST_CHARACTERS] or report
+        return report
 
-    if not url:
-        yield same
-        return
-    async with open_endpoint(url, key, concurrent, ENDPOINT_SECONDS, "--url") as endpoint:
+    asked = open_endpoint(url, key, concurrent, ENDPOINT_SECONDS, "--url") if url else nullcontext()
+    async with asked as endpoint:
         yield reworded

@@ -190,6 +190,16 @@ def test_a_package_whose_bugs_no_test_notices_makes_no_task(tmp_path: Path) -> N
     assert not (tmp_path / "out" / "trees").exists()
 
 
+def test_what_keeps_the_tests_from_running_is_told(tmp_path: Path) -> None:
+    package = write(tmp_path / "kit", **{"tests/conftest.py": "import no_such_package\n"})
+    ran = CliRunner().invoke(app, ["make-tasks", str(package), "--output", str(tmp_path / "out")])
+    assert isinstance(ran.exception, Exception)
+    assert str(ran.exception) == (
+        "no test of kit passes with pytest in 120 s (ModuleNotFoundError: No module named"
+        " 'no_such_package'); name an environment with what they need, or more seconds"
+    )
+
+
 def test_a_release_that_the_policy_can_read_is_refused(tmp_path: Path) -> None:
     package = write(tmp_path / "kit", **{"iniconfig/__init__.py": "A = 1\n"})
     ran = CliRunner().invoke(app, ["make-tasks", str(package), "--output", str(tmp_path / "out")])
