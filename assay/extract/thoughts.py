@@ -10,7 +10,8 @@ CHANNEL = r"<\|channel\|>[ \t]*(?:{})\b[^<\n]{{0,99}}(?:<\|constrain\|>\w{{0,20}
 OPENING = (
     rf"<{TAG}>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|{CHANNEL.format('analysis|commentary')}"
 )
-CLOSING = rf"</{TAG}>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|{CHANNEL.format('final')}"
+FINAL = rf"(?:<\|end\|>)?(?:<\|start\|>)?(?:assistant)?{CHANNEL.format('final')}"
+CLOSING = rf"</{TAG}>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|{FINAL}"
 THOUGHT = re.compile(rf"\s*(?:{OPENING})")
 THOUGHT_END = re.compile(rf"(?<![\"'`])(?:{CLOSING})")
 """The end of a thought. Between quotes it is a program's own text."""

@@ -95,9 +95,9 @@ class Maker:
         return {**known, "tried": tried, "kept": 0, **fates, "seconds": round(self._seconds)}
 
     async def start(self) -> None:
-        """Read the tree and run its tests, twice: those whose parameters have other names the second
-        time (they come from a set) are left out. Raises DataError where none passes, or where a box
-        shows another release of the package; SandboxError.
+        """Read the tree and run its tests, twice: those whose parameters have other names the
+        second time (they come from a set) are left out. Raises DataError where none passes, or
+        where a box shows another release of the package; SandboxError.
         """
         names = {Path(path).parts[path.startswith(("src/", "lib/"))].removesuffix(".py")
                  for path in source_files(self._tree)}  # fmt: skip

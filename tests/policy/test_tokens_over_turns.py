@@ -110,6 +110,8 @@ def test_a_reply_in_channels_is_shown_to_the_next_turn_without_its_thought(folde
         tokens = tuple(chat.tokenizer(text, add_special_tokens=False)["input_ids"])
         turn = Turn(prompter.prompt(task), completion(chat, tokens), observation=ASKS[1])
         assert thoughts.answer(turn.completion.text) == (REPLIES[0] if text is said else "")
+        assert thoughts.first_thought(turn.completion.text) == ("Two twos." if text is said else "")
+        assert thoughts.first_thought(said) == "Two twos."
         assert chat.tokenizer.decode(prompter.prompt(task, [turn])) == (
             f"{chat.tokenizer.decode(turn.prompt_tokens).removesuffix('<|start|>assistant')}"
             f"{then}{ASKS[1]}<|end|><|start|>assistant"
