@@ -208,7 +208,9 @@ def test_a_release_that_the_policy_can_read_is_refused(tmp_path: Path) -> None:
     assert str(ran.exception).endswith("/iniconfig")
 
 
-def test_tests_whose_names_change_from_run_to_run_are_left_out(tmp_path: Path) -> None:
+def test_tests_whose_names_change_from_run_to_run_or_that_measure_time_are_left_out(
+    tmp_path: Path,
+) -> None:
     tests = """
 import pytest
 
@@ -224,7 +226,11 @@ def test_of_a_set(name, value):
 def test_of_a_list(name):
     assert name
 """
-    tree = write(tmp_path / "kit", **{"tests/test_core.py": tests})
+    timed = (
+        "from timeit import timeit\n\n\ndef test_fast():\n    assert timeit('1', number=1) < 9\n"
+    )
+    files = {"tests/test_core.py": tests, "tests/test_speed.py": timed}
+    tree = write(tmp_path / "kit", **files)
 
     async def known() -> dict[str, Any]:
         async with Judge(slots=1, stop_early=False, trust=("own_process",)) as judge:
