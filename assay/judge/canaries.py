@@ -73,10 +73,7 @@ def canary_of(test: str, tree: ast.Module, word: str) -> Canary | None:
     """
     path, *scopes, last = test.split("::")
     name, bracket, parameters = last.partition("[")
-    body: Sequence[ast.stmt] = tree.body
-    for scope in scopes:
-        inside = [one for one in body if isinstance(one, ast.ClassDef) and one.name == scope]
-        body = inside[-1].body if inside else ()
+    body = members(tree, scopes[0]) if scopes else tree.body
     functions = [one for one in body if isinstance(one, Function) and one.name == name]
     if len(scopes) > 1 or not functions or not is_turned(functions[-1]):
         return None
@@ -89,6 +86,17 @@ def canary_of(test: str, tree: ast.Module, word: str) -> Canary | None:
         base = ast.Name(scopes[0])
         function = ast.ClassDef(f"{scopes[0]}{word}", [base], [], [function], [])
     return Canary(test, id, f"\n\n{ast.unparse(ast.fix_missing_locations(function))}\n")
+
+
+def members(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """The statements of a class and of those in the file that it inherits from, its own last."""
+    classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
+    found, names = list[ast.stmt](), [name]
+    for inherited in names:
+        if one := classes.pop(inherited, None):
+            found[:0] = one.body
+            names += [base.id for base in one.bases if isinstance(base, ast.Name)]
+    return found
 
 
 def is_turned(function: Function) -> bool:

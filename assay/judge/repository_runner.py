@@ -29,7 +29,7 @@ LINE = 16 << 20
 HOW = ("passed", "skipped", "failed")
 """How a phase of a test ends, the worst last."""
 GOES_ON = ("passed", "xfailed", "skipped", "timeout")
-"""Outcomes after which a run goes on: a right change may skip a test too, or the machine be slow."""
+"""Outcomes after which a run goes on: a right change may skip the test, or the machine be slow."""
 LONGEST = 2000
 """Characters of a failure that are reported."""
 RESTARTS = 3

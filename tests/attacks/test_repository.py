@@ -124,6 +124,30 @@ def test_no_published_cheat_passes_here(tree: Path, stop_early: bool) -> None:
     assert {found[name].verdict for name in forgers} == {Verdict.FORBIDDEN}
 
 
+INHERITED = """
+import unittest
+from calc import add
+class Shared:
+    def test_add(self):
+        self.assertEqual(add(1, 2), 3)
+class TestHere(Shared, unittest.TestCase):
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", ["patched reports", "patched makereport"])
+def test_forged_reports_of_an_inherited_test_are_found_by_its_canary(
+    tmp_path: Path, name: str
+) -> None:
+    tree = write_tree(tmp_path / "tree")
+    (tree / "tests/test_shared.py").write_text(INHERITED)
+    test = "tests/test_shared.py::TestHere::test_add"
+    task = calc_task(tree, fail_to_pass=(test,), pass_to_pass=())
+    cheat = cheats_of(task.checks[0], task.reference or "")[name]  # type: ignore[arg-type]
+    right, forged = judge_all([Job(task, task.reference), Job(task, cheat)])
+    assert (right.verdict, forged.verdict) == (Verdict.PASS, Verdict.FORBIDDEN)
+
+
 ESCAPES = {
     "a path out of the tree": (
         "diff --git a/../x b/../x\nnew file mode 100644\n"
