@@ -17,6 +17,8 @@ RETRIES, PAUSE, LONGEST_PAUSE = 3, 1.0, 120.0
 endpoint asks for (Retry-After); and the most seconds that it may ask for."""
 PASSING = (408, 409, 425, 429)
 """Statuses from 300 to 499 that a further call may change."""
+KEY = "OPENAI_API_KEY"
+"""The environment variable with the key of an endpoint."""
 T = TypeVar("T")
 
 
@@ -78,16 +80,16 @@ def text_of(message: Any) -> str:
 
 @asynccontextmanager
 async def open_endpoint(
-    url: str, key_variable: str, concurrent: int, seconds: float, user: str
+    url: str, concurrent: int, seconds: float, user: str
 ) -> AsyncIterator[Endpoint]:
     """An endpoint, asked at most `concurrent` questions at once, each answered within `seconds`.
 
-    The environment variable `key_variable` has its key, if it needs one. Raises SettingsError for
+    The environment variable OPENAI_API_KEY has its key, if it needs one. Raises SettingsError for
     a key that no header can hold.
     """
-    key = os.environ.get(key_variable, "").strip()
+    key = os.environ.get(KEY, "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise SettingsError(f"the environment variable {key_variable} holds no key")
+        raise SettingsError(f"the environment variable {KEY} holds no key")
     headers = {"Authorization": f"Bearer {key}"} if key else None
     limits = httpx2.Limits(max_connections=concurrent)
     async with httpx2.AsyncClient(headers=headers, timeout=seconds, limits=limits) as http:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
-from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
+from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build
 from assay.maths.losses import cispo_loss
 
@@ -23,7 +23,6 @@ Settings = with_defaults(
 @algorithm(Settings)
 def cispo(settings: PolicyGradientSettings) -> Algorithm:
     """Clipped importance-sampling weights (MiniMax-M1, arXiv:2506.13585)."""
-    refuse(settings, "cispo clips the weight on both sides", "dual_clip")
     return build(settings, _surrogate)
 
 

@@ -64,8 +64,6 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Ratios below 1 - clip_low are clipped (epsilon); with 1, none is."""
     clip_high: PositiveFloat = 0.28
     """Ratios above 1 + clip_high are clipped (epsilon high)."""
-    dual_clip: float | None = Field(None, gt=1)
-    """Ratios above this are also clipped where the advantage is negative; 3 is usual."""
     importance_sampling: ImportanceSampling = "token_truncate"
     """Importance sampling correction where learner and engine give a token different probabilities:
     truncate (TIS) or mask the ratio of each token, or of the whole completion."""
@@ -98,8 +96,6 @@ class PolicyGradientSettings(AlgorithmSettings):
                 raise ValueError(f"{name} has no effect with {other} = {value!r}; leave it out")
         if self.importance_sampling_min >= self.importance_sampling_max:
             raise ValueError("importance_sampling_min must be less than importance_sampling_max")
-        if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
-            raise ValueError("dual_clip must be more than 1 + clip_high")
         return self
 
 

@@ -170,7 +170,7 @@ def clipped_loss(
     settings: PolicyGradientSettings, ratios: Tensor, logprobs: Tensor, advantages: Tensor
 ) -> tuple[Tensor, Numbers]:
     """PPO's and GRPO's surrogate, -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)."""
-    bounds = (settings.clip_low, settings.clip_high, settings.dual_clip)
+    bounds = (settings.clip_low, settings.clip_high)
     numbers = {"clipped": is_clipped(ratios.detach(), advantages, *bounds)}
     return clipped_surrogate(ratios, advantages, *bounds), numbers
 

@@ -14,7 +14,7 @@ Settings = with_defaults("No ratio and no clip: one gradient step per batch.", b
 @algorithm(Settings)
 def reinforce(settings: PolicyGradientSettings) -> Algorithm:
     """REINFORCE (Williams 1992) with the batch's mean as baseline."""
-    refuse(settings, "reinforce has no ratio", "clip_low", "clip_high", "dual_clip", "ratio")
+    refuse(settings, "reinforce has no ratio", "clip_low", "clip_high", "ratio")
     if settings.epochs * settings.minibatches > 1:
         raise SettingsError(
             "reinforce has no ratio to an older policy: set algorithm.epochs and"

@@ -37,12 +37,13 @@ def make_tasks(
         float, typer.Option(min=1, max=86_400, help="Most seconds for all tests of a package.")
     ] = 120.0,
     url: Annotated[
-        str, typer.Option(help="An OpenAI-compatible endpoint, up to /v1, that words statements.")
+        str,
+        typer.Option(
+            help="An OpenAI-compatible endpoint, up to /v1, that words statements; its key is in"
+            " OPENAI_API_KEY."
+        ),
     ] = "",
     model: Annotated[str, typer.Option(help="The endpoint's model.")] = "",
-    key: Annotated[
-        str, typer.Option(help="The environment variable with the endpoint's key.")
-    ] = "OPENAI_API_KEY",
     slots: options.Slots = None,
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
@@ -59,7 +60,7 @@ def make_tasks(
     if environment and not (environment / "bin" / "python").exists():
         raise SettingsError(f"--environment {environment} has no bin/python")
     judge = Judge(slots=slots, allow_weak=allow_weak, stop_early=False, trust=("own_process",))
-    wording = statement.open_wording(url, model, key, judge.slots)
+    wording = statement.open_wording(url, model, judge.slots)
     makers: list[Maker] = []
     try:
         with options.quietly("assay.judge"), Progress() as progress:

@@ -50,7 +50,8 @@ class EngineSettings(Section):
     log-probabilities differ by 0.01 (5M parameters) to 0.05 (135M)."""
     servers: tuple[str, ...] = ()
     """URLs of vLLM servers that already run. Without any, assay starts its own and stops them after
-    each stage. For `openai`, the endpoint's URL up to `/v1`."""
+    each stage. For `openai`, the endpoint's URL up to `/v1`; a key that it needs is read from the
+    environment variable `OPENAI_API_KEY`."""
     data_parallel: PositiveInt = 1
     """How many vLLM servers assay starts; each holds the whole model."""
     tensor_parallel: PositiveInt = 1
@@ -64,15 +65,9 @@ class EngineSettings(Section):
     arguments: tuple[str, ...] = ()
     """Extra command-line arguments of those servers, such as `["--max-num-batched-tokens",
     "16384"]`."""
-    on_weight_update: Literal["auto", "interrupt", "finish"] = "auto"
-    """What running requests of a server do on a weight update: `interrupt` continues them on the
-    new weights (after a new prefill), `finish` completes them on the old ones. `auto` interrupts
-    if the policy is on a GPU: then the servers are too, and prefill is cheap."""
     weights_folder: str = ""
     """Folder for the weights, which are synced as files; trainer and servers must see it under the
     same path. Empty: this machine's shared memory."""
-    key_variable: str = "OPENAI_API_KEY"
-    """The environment variable with the key of an `openai` endpoint, if it needs one."""
     max_concurrent: PositiveInt = 16
     """Requests to an `openai` endpoint at once."""
     timeout_seconds: PositiveFloat = 600.0
@@ -83,8 +78,6 @@ class EngineSettings(Section):
 
     @model_validator(mode="after")
     def _servers_fit_together(self) -> EngineSettings:
-        if not self.key_variable.isidentifier():
-            raise ValueError("name the environment variable that holds the key, not the key")
         wanted = self.data_parallel * self.tensor_parallel
         if self.gpus and len(set(self.gpus)) != wanted:
             raise ValueError(
@@ -97,7 +90,7 @@ class EngineSettings(Section):
                 " those in `servers` run already"
             )
         if any("@" in url for url in self.servers):
-            raise ValueError("a URL in `servers` holds a password; use `key_variable`")
+            raise ValueError("a URL in `servers` holds a password; put it into OPENAI_API_KEY")
         if self.kind.hosted and len(self.servers) != 1:
             raise ValueError(
                 f"`name = {self.name!r}` needs one URL, such as `servers ="

@@ -126,10 +126,8 @@ class RolloutSettings(Section):
     """Extra groups to start early. Default: `max_staleness` steps' worth. A small number only hides
     stragglers: they carry over to the next step."""
     score_turns: bool = False
-    """Give every judged turn its own reward, instead of one reward for the whole rollout."""
-    turn_discount: float = Field(0.4, ge=0, le=1)
-    """Discount factor between turns, with `score_turns`: how much of the next turn's return counts
-    for the turn before it."""
+    """Give every judged turn its own reward, instead of one reward for the whole rollout: see
+    environments.md."""
 
 
 class OptimizerSettings(Section):

@@ -56,7 +56,7 @@ def exception(said: str) -> str:
 
 
 @asynccontextmanager
-async def open_wording(url: str, model: str, key: str, concurrent: int) -> AsyncIterator[Reword]:
+async def open_wording(url: str, model: str, concurrent: int) -> AsyncIterator[Reword]:
     """What words a report on the package of a name anew by the endpoint at `url`: the report itself
     without one, and where it fails. Raises SettingsError where it refuses.
     """
@@ -75,6 +75,6 @@ async def open_wording(url: str, model: str, key: str, concurrent: int) -> Async
                 return text.strip()[: 2 * MOST_CHARACTERS] or report
         return report
 
-    asked = open_endpoint(url, key, concurrent, ENDPOINT_SECONDS, "--url") if url else nullcontext()
+    asked = open_endpoint(url, concurrent, ENDPOINT_SECONDS, "--url") if url else nullcontext()
     async with asked as endpoint:
         yield reworded

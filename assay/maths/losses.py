@@ -66,25 +66,17 @@ def reinforce_loss(logprobs: Tensor, advantages: Tensor) -> Tensor:
     return -advantages * logprobs
 
 
-def clipped_surrogate(
-    ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float | None = None
-) -> Tensor:
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
     """-min(r A, clip(r, 1 - low, 1 + high) A). All [B, T] -> [B, T].
 
-    PPO, arXiv:1707.06347 eq. 7; two bounds (clip-higher): DAPO, arXiv:2503.14476 eq. 10. With
-    `dual` c > 1 + high, at most -c A where A < 0 (dual clip, arXiv:1912.09729 eq. 5).
+    PPO, arXiv:1707.06347 eq. 7; two bounds (clip-higher): DAPO, arXiv:2503.14476 eq. 10.
     """
-    bounded = ratio if dual is None else ratio.clamp(max=dual)
-    return -torch.minimum(bounded * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+    return -torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
 
 
-def is_clipped(
-    ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float | None = None
-) -> Tensor:
+def is_clipped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
     """1 where the clip of `clipped_surrogate` stops the gradient, else 0. All [B, T] -> [B, T]."""
     outside = ((ratio > 1 + high) & (advantages > 0)) | ((ratio < 1 - low) & (advantages < 0))
-    if dual is not None:
-        outside = outside | ((ratio > dual) & (advantages < 0))
     return outside.float()
 
 

@@ -29,19 +29,18 @@ async def reasoning(
     *,
     url: str,
     model: str,
-    key: str = "OPENAI_API_KEY",
     concurrent: int = 8,
     seconds: float = 60.0,
 ) -> AsyncIterator[BatchFunction]:
     """The score in [0, 1] that a model gives to the reasoning between <think>, <reasoning> or like
     tags; 0 without any, or without a program. `url` is any OpenAI-compatible endpoint's,
-    up to /v1; `key` names the environment variable with its key, if it needs one.
+    up to /v1; the environment variable OPENAI_API_KEY has its key, if it needs one.
 
     Equal questions are asked once. After 3 further calls a rollout is lost, not scored 0. Raises
     SettingsError where the endpoint refuses. A model is easy to flatter: give it a small weight.
     """
     answers = dict[str, float]()
-    async with open_endpoint(url, key, concurrent, seconds, "rewards.reasoning") as endpoint:
+    async with open_endpoint(url, concurrent, seconds, "rewards.reasoning") as endpoint:
 
         async def ask(question: str) -> float | RolloutLostError:
             if question in answers:

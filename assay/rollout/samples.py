@@ -11,10 +11,11 @@ from statistics import fmean, pstdev
 from assay.maths.rewards import have_zero_variance
 from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 
+TURN_DISCOUNT = 0.4
+"""How much of the next turn's return counts for the turn before it (gamma, arXiv:2507.11948)."""
 
-def to_samples(
-    groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discount: float = 1.0
-) -> list[Sample]:
+
+def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Sample]:
     """Samples of all rollouts that have a score; rollouts that the machine failed are left out.
 
     A rollout is one sample, with the mask on the tokens that the policy sampled, as long as each
@@ -22,7 +23,7 @@ def to_samples(
     new sample starts.
 
     With scored turns, each turn is a sample. Its reward is the largest of its own score and the
-    scores of later turns, discounted by `turn_discount` per turn (after arXiv:2507.11948, whose sum
+    scores of later turns, discounted by TURN_DISCOUNT per turn (after arXiv:2507.11948, whose sum
     would reward a wrong first answer). Turns are compared with the same turn of other rollouts,
     because a second turn exists only after a failure.
 
@@ -35,7 +36,7 @@ def to_samples(
             if rollout.score is None:
                 continue
             if any(turn.score for turn in rollout.turns):
-                worth = _worth(rollout, turn_discount)
+                worth = _worth(rollout)
                 found += [
                     _sample([turn], *own, f"{name}/{n}", limit)
                     for n, (turn, own) in enumerate(worth)
@@ -64,13 +65,13 @@ def _joined(turns: Sequence[Turn]) -> list[list[Turn]]:
     return parts
 
 
-def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, bool]]]:
+def _worth(rollout: Rollout) -> list[tuple[Turn, tuple[float, bool]]]:
     """Each turn with its discounted return, and whether its program passed."""
     found: list[tuple[Turn, tuple[float, bool]]] = []
     worth = 0.0
     for turn in reversed(rollout.turns):
         own = turn.score.total if turn.score else 0.0
-        worth = max(own, discount * worth) if found else own
+        worth = max(own, TURN_DISCOUNT * worth) if found else own
         passed = turn.execution is not None and turn.execution.proven
         found.append((turn, (worth, passed)))
     return found[::-1]

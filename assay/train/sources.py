@@ -187,7 +187,7 @@ class RolloutSource(Source):
             groups += [one.rollouts for one in await self.stream.take(count - len(usable))]
             usable = [group for group in groups if self.is_usable(group)]
             rounds += 1
-        samples = to_samples(usable, self.rollout.max_tokens, self.rollout.turn_discount)
+        samples = to_samples(usable, self.rollout.max_tokens)
         metrics = describe(groups) | staleness(groups, step)
         metrics |= describe_held_out(groups, self.context.held_out, self.task_set)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)

@@ -251,7 +251,6 @@ def test_only_samples_without_advantage_are_skipped_and_none_with_other_loss_ter
             {"name": "grpo", "importance_sampling_min": 3.0},
             "importance_sampling_min must be less than importance_sampling_max",
         ),
-        ({"name": "grpo", "dual_clip": 1.1}, "dual_clip must be more than 1 + clip_high"),
         ({"name": "reinforce", "epochs": 2}, "reinforce has no ratio"),
     ],
 )

@@ -238,7 +238,6 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
     [
         {"name": "reinforce", "clip_high": 0.3},
         {"name": "reinforce", "ratio": "mean"},
-        {"name": "cispo", "dual_clip": 6.0},
         {"name": "ppo", "baseline": "group"},
         {"name": "ppo", "scale": "group"},
         {"name": "ppo", "critic": False, "gamma": 0.99},

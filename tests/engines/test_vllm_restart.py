@@ -100,9 +100,7 @@ class NoWeights:
         await asyncio.sleep(0.002)
 
 
-def served_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_weight_update: Any
-) -> tuple[Any, VllmEngine]:
+def served_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, VllmEngine]:
     """A server, and the engine that uses it."""
     probe = SimpleNamespace(tokens=(1, 2), prefixes=(1,), check=lambda *_: 0.0)
     monkeypatch.setattr(engine_file, "make_probe", lambda policy: probe)
@@ -110,19 +108,17 @@ def served_by(
     chat = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
     policy: Any = SimpleNamespace(chat=chat, device=torch.device("cpu"))
     served: Any = Served()
-    settings = EngineSettings(on_weight_update=on_weight_update)
-    engine = VllmEngine(policy, settings, NoWeights(), tmp_path, 0)  # type: ignore[arg-type]
+    engine = VllmEngine(policy, EngineSettings(), NoWeights(), tmp_path, 0)  # type: ignore[arg-type]
     engine.add(served, Restarted(served))  # type: ignore[arg-type]
     return served, engine
 
 
-@pytest.mark.parametrize("on_weight_update", ["interrupt", "finish"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_weight_update_while_a_server_restarts_arrives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool, on_weight_update: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     async def test() -> None:
-        served, engine = served_by(tmp_path, monkeypatch, on_weight_update)
+        served, engine = served_by(tmp_path, monkeypatch)
         await engine.load(engine._policy, 0)
         running = [
             asyncio.create_task(engine.generate(GenerationRequest((1, n), n), Sampling(40)))
@@ -135,21 +131,17 @@ def test_a_weight_update_while_a_server_restarts_arrives(
         await asyncio.wait_for(engine.load(engine._policy, 1), 10)
         completions = await asyncio.wait_for(asyncio.gather(*running), 10)
         assert [len(completion.tokens) for completion in completions] == [40] * 4
-        last = 0 if on_weight_update == "finish" and not killed else 1
-        assert all(completion.versions[-1] == last for completion in completions)
+        assert all(completion.versions[-1] == 1 for completion in completions)
         await engine.close()
 
     asyncio.run(test())
 
 
-@pytest.mark.parametrize(
-    ("on_weight_update", "versions"), [("interrupt", {0, 1}), ("finish", {0}), ("auto", {0})]
-)
-def test_on_a_weight_update_requests_continue_on_the_new_weights_or_finish_on_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_weight_update: str, versions: set[int]
+def test_on_a_weight_update_running_requests_continue_on_the_new_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        _, engine = served_by(tmp_path, monkeypatch, on_weight_update)
+        _, engine = served_by(tmp_path, monkeypatch)
         await engine.load(engine._policy, 0)
         first = asyncio.create_task(engine.generate(GenerationRequest((1,), 0), Sampling(40)))
         await asyncio.sleep(0.05)
@@ -158,7 +150,7 @@ def test_on_a_weight_update_requests_continue_on_the_new_weights_or_finish_on_th
             await asyncio.sleep(0.001)
         second = await engine.generate(GenerationRequest((2,), 1), Sampling(3))
         await loading
-        assert set((await first).versions) == versions
+        assert set((await first).versions) == {0, 1}
         assert set(second.versions) == {1}, "no request starts on weights that are being replaced"
         await engine.close()
 
@@ -183,7 +175,7 @@ def test_a_server_that_is_given_up_leaves_its_work_to_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        served, engine = served_by(tmp_path, monkeypatch, "interrupt")
+        served, engine = served_by(tmp_path, monkeypatch)
         broken: Any = Served()
         engine.add(broken, Broken())  # type: ignore[arg-type]
         await engine.load(engine._policy, 0)
@@ -215,7 +207,7 @@ def test_a_server_that_is_given_up_leaves_its_work_to_the_others(
 
 def test_a_first_load_needs_every_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        _, engine = served_by(tmp_path, monkeypatch, "interrupt")
+        _, engine = served_by(tmp_path, monkeypatch)
         broken: Any = Served()
         broken.there.clear()
         engine.add(broken, Broken())  # type: ignore[arg-type]
@@ -231,7 +223,7 @@ def test_a_running_server_that_is_gone_is_not_waited_for_and_joins_when_it_is_ba
 ) -> None:
     async def test() -> None:
         monkeypatch.setattr(fleet, "GRACE", 0.1)
-        _, engine = served_by(tmp_path, monkeypatch, "interrupt")
+        _, engine = served_by(tmp_path, monkeypatch)
         gone: Any = Served()
         engine.add(gone)
         engine._fleet.servers[0].process = None

@@ -46,7 +46,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def run(stub: Stub, sampling: dict[str, Any] | None = None, **engine: Any) -> EvaluationResult:
     settings = {
         "policy": {"model": "theirs"},
-        "engine": {"name": "openai", "servers": stub.url, "key_variable": "THEIR_KEY", **engine},
+        "engine": {"name": "openai", "servers": stub.url, **engine},
         "evaluate": {"tasks": "rows.jsonl", "samples": 2, "max_tokens": 64, **(sampling or {})},
     }
     return evaluate(EvaluationRun.model_validate(settings))
@@ -55,7 +55,7 @@ def run(stub: Stub, sampling: dict[str, Any] | None = None, **engine: Any) -> Ev
 def test_a_hosted_model_is_evaluated_and_its_key_is_sent_but_neither_stored_nor_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("THEIR_KEY", "secret-key")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     with endpoint(right) as stub:
         done = run(stub, request={"reasoning_effort": "low", "seed": ""})
     (one,) = done.evaluations
@@ -121,7 +121,7 @@ def test_a_failure_of_the_endpoint_is_asked_again_as_late_as_it_says_and_then_dr
 def test_an_endpoint_that_refuses_ends_the_evaluation_and_one_that_never_answers_does_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("THEIR_KEY", "secret-key")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     with (
         endpoint(lambda *_: (401, {"error": "wrong key secret-key"}, {})) as stub,
         pytest.raises(SettingsError, match=r"refuses with 401: .*wrong key \*\*\*"),
@@ -154,12 +154,12 @@ def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
 def test_a_key_with_a_newline_is_sent_without_it_and_one_that_no_header_holds_is_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("THEIR_KEY", "secret-key\n")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key\n")
     with endpoint(right) as stub:
         run(stub)
         assert stub.asked[0][1] == "Bearer secret-key"
-        monkeypatch.setenv("THEIR_KEY", "sécret")
-        with pytest.raises(SettingsError, match="THEIR_KEY holds no key"):
+        monkeypatch.setenv("OPENAI_API_KEY", "sécret")
+        with pytest.raises(SettingsError, match="OPENAI_API_KEY holds no key"):
             run(stub, {"samples": 1})
 
 
@@ -168,7 +168,6 @@ def test_a_key_with_a_newline_is_sent_without_it_and_one_that_no_header_holds_is
     [
         ({"servers": ()}, "needs one URL"),
         ({"servers": "https://me:secret@host/v1"}, "holds a password"),
-        ({"key_variable": "sk-secret"}, "not the key"),
     ],
 )
 def test_an_endpoint_without_a_url_or_with_a_secret_in_its_settings_is_refused(
@@ -268,7 +267,7 @@ def test_samples_of_the_same_question_in_another_folder_are_used_again(tmp_path:
         asked = len(stub.asked)
         settings: dict[str, Any] = {
             "policy": {"model": "theirs"},
-            "engine": {"name": "openai", "servers": stub.url, "key_variable": "THEIR_KEY"},
+            "engine": {"name": "openai", "servers": stub.url},
             "evaluate": {"tasks": "rows.jsonl", "samples": 2, "max_tokens": 64},
         }
         again = evaluate(EvaluationRun.model_validate(settings), folder=tmp_path / "mine" / "copy")

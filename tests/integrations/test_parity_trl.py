@@ -33,8 +33,6 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": True, **TRL_CLIP},
     ),
     "dapo": ({"name": "dapo", **CLIP}, {"loss_type": "dapo", **TRL_CLIP}),
-    "dapo, dual clip": ({"name": "dapo", "dual_clip": 1.5, **CLIP}, {"loss_type": "dapo",
-    "delta": 1.5, **TRL_CLIP}),
     "dapo, entropy bonus": (
         {"name": "dapo", "entropy_bonus": 0.05, **CLIP},
         {"loss_type": "dapo", "entropy_coef": 0.05, **TRL_CLIP},

@@ -84,7 +84,7 @@ def test_a_failure_that_cannot_be_shown_makes_no_statement() -> None:
 
 def worded(url: str, report: str) -> str:
     async def ask() -> str:
-        async with open_wording(url, "m", "NO_SUCH_KEY", 1) as reword:
+        async with open_wording(url, "m", 1) as reword:
             return await reword("pkg", report)
 
     return asyncio.run(ask())

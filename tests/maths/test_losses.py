@@ -52,15 +52,9 @@ def test_the_clipped_surrogate_takes_the_more_cautious_of_ratio_and_clip() -> No
     assert loss.tolist()[0] == pytest.approx([-2.56, 3.0, -1.0, 1.6, -1.1, 4.0])
 
 
-def test_the_dual_clip_bounds_what_a_likelier_bad_token_costs() -> None:
-    loss = clipped_surrogate(RATIOS, ADVANTAGES, 0.2, 0.28, dual=3.0)
-    assert loss.tolist()[0] == pytest.approx([-2.56, 3.0, -1.0, 1.6, -1.1, 3.0])
-
-
-@pytest.mark.parametrize("dual", [None, 3.0])
-def test_clipped_marks_where_the_clip_stops_the_gradient(dual: float | None) -> None:
-    bounds = (0.2, 0.28, dual)
-    expected = [[True, False, False, True, False, dual is not None]]
+def test_clipped_marks_where_the_clip_stops_the_gradient() -> None:
+    bounds = (0.2, 0.28)
+    expected = [[True, False, False, True, False, False]]
     assert is_clipped(RATIOS, ADVANTAGES, *bounds).bool().tolist() == expected
     found = gradient(
         lambda logprobs: clipped_surrogate(logprobs.exp(), ADVANTAGES, *bounds), RATIOS.log()

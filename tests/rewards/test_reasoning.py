@@ -60,7 +60,7 @@ def scored(server: Any, *rollouts: Rollout) -> list[Rollout]:
     url = f"http://127.0.0.1:{server.server_address[1]}/v1/"
 
     async def run() -> list[Rollout]:
-        reward = build({"reasoning": {"url": url, "model": "m", "key": "A_KEY"}})
+        reward = build({"reasoning": {"url": url, "model": "m"}})
         async with reward.open(Judge()):
             return await reward(rollouts)
 
@@ -75,7 +75,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_equal_reasoning_is_scored_once_and_none_is_worth_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("A_KEY", "secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with endpoint((200, 'I think {"score": 0.1} no, {"score": 0.75}')) as server:
         found = scored(server, GOOD, GOOD, BARE, EMPTY)
     assert [one.score and one.score.total for one in found] == [0.75, 0.75, 0, 0]

@@ -110,7 +110,7 @@ def test_turns_are_scored_under_all_checks_where_the_settings_ask_for_it() -> No
     rollout, _ = talk(WRONG, FLAT, rewards={"tests": {"mode": "fraction"}}, scores_turns=True)
     assert [turn.score.total for turn in rollout.turns if turn.score] == [0.0, 0.5]
     assert rollout.score == rollout.turns[-1].score
-    (first, second) = to_samples([[rollout]], turn_discount=0.4)
+    (first, second) = to_samples([[rollout]])
     assert [first.reward, second.reward] == pytest.approx([0.0 + 0.4 * 0.5, 0.5])
 
 
@@ -181,7 +181,7 @@ def test_parts_of_a_rollout_count_once_in_the_baseline_of_their_group() -> None:
 
 def test_no_detour_is_worth_more_than_the_right_answer_at_once() -> None:
     near = rolled(turn((1,), (2,), 0.8), turn((1, 2, 3), (4,), 0.8), turn((1, 2, 3, 4), (5,), 1.0))
-    assert [sample.reward for sample in to_samples([[near]], turn_discount=0.4)] == [0.8, 0.8, 1.0]
+    assert [sample.reward for sample in to_samples([[near]])] == [0.8, 0.8, 1.0]
 
 
 def test_the_token_limit_of_a_sample_is_that_of_all_its_turns() -> None:
@@ -215,26 +215,26 @@ def test_a_scored_turn_is_worth_the_most_of_its_own_score_and_the_later_ones_dis
     dialogue = rolled(
         turn((1,), (2,), 0.5), turn((1, 2, 3), (4,), 0.0), turn((1, 2, 3, 4), (5,), 1.0)
     )
-    samples = to_samples([[dialogue]], turn_discount=0.4)
+    samples = to_samples([[dialogue]])
     assert [sample.reward for sample in samples] == pytest.approx([0.5, 0.4, 1.0])
     assert [tuple(sample.tokens) for sample in samples] == [(1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
     assert [sum(sample.mask) for sample in samples] == [1, 1, 1]
     assert [sample.group for sample in samples] == ["0/add/0", "0/add/1", "0/add/2"]
     unscored = rolled(turn((1,), (2,)), turn((1, 2, 3), (4,), 1.0))
-    assert [sample.reward for sample in to_samples([[unscored]], turn_discount=0.4)] == [0.4, 1.0]
+    assert [sample.reward for sample in to_samples([[unscored]])] == [0.4, 1.0]
 
 
 def test_scored_turns_compete_with_the_same_turn_of_the_other_rollouts() -> None:
     passed = rolled(turn((1,), (2,), 1.0))
     mended = rolled(turn((1,), (3,), 0.0), turn((1, 3, 9), (4,), 1.0))
     failed = rolled(turn((1,), (5,), 0.0), turn((1, 5, 9), (6,), 0.0))
-    samples = to_samples([[passed, mended, failed]], turn_discount=0.5)
+    samples = to_samples([[passed, mended, failed]])
     estimated = (
         algorithms["grpo"].build({"name": "grpo", "scale": "none"}).compute_advantages(samples)
     )
     advantages = {sample.tokens[-1]: sample.advantages[-1] for sample in estimated}
-    assert advantages == {2: 0.5, 3: 0.0, 5: -0.5, 4: 0.5, 6: -0.5}, (
-        "means of 0.5 over each turn: 1, 0.5, 0 and 1, 0"
+    assert advantages == pytest.approx({2: 8 / 15, 3: -1 / 15, 5: -7 / 15, 4: 0.5, 6: -0.5}), (
+        "means over each turn: of 1, 0.4, 0 and of 1, 0"
     )
 
 

@@ -1,8 +1,8 @@
 """Generates with one or more vLLM servers, and syncs weights to them.
 
-On a weight update, running requests either continue on the new weights (after a new prefill) or
-finish on the old ones. vLLM can also freeze requests and continue them (`/pause?mode=keep`). With
-full weights that is as exact and as fast in 0.32.0, but a frozen request asks for the old adapter.
+On a weight update, running requests stop, and continue on the new weights after a new prefill.
+vLLM can also freeze requests and continue them (`/pause?mode=keep`). With full weights that is as
+exact and as fast in 0.32.0, but a frozen request asks for the old adapter.
 """
 
 from __future__ import annotations
@@ -62,13 +62,10 @@ class VllmEngine:
         seconds to pack weights, and restarts of servers since the first load."""
         self._policy = policy
         self._settings = settings
-        default = "finish" if policy.device.type == "cpu" else "interrupt"
-        on_update = settings.on_weight_update
-        finishes = (default if on_update == "auto" else on_update) == "finish"
         self._transport = transport
         self._folder = folder
         self._name = token_hex(6)
-        self._fleet = Fleet(transport, finishes, seed)
+        self._fleet = Fleet(transport, seed)
 
     def add(self, client: Client, process: ServerProcess | None = None) -> None:
         """Use one more server, from the next load on."""

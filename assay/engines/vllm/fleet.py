@@ -100,16 +100,14 @@ class Server:
 class Fleet:
     """The servers of an engine. It brings them up, to the newest weights.
 
-    transport: sends weights. finishes: whether running requests finish on the old ones. seed: of
-    the servers that it starts.
+    transport: sends weights. seed: of the servers that it starts.
     """
 
-    def __init__(self, transport: Transport, finishes: bool, seed: int) -> None:
+    def __init__(self, transport: Transport, seed: int) -> None:
         self.servers: list[Server] = []
         self.weights: Weights | None = None
         self.restarts = 0
         self._transport = transport
-        self._finishes = finishes
         self._seed = seed
 
     async def load(self, weights: Weights) -> None:
@@ -228,10 +226,8 @@ class Fleet:
         server.lost = False
 
     async def _sync(self, server: Server, weights: Weights) -> float:
-        """Interrupt the running requests or let them finish, sync `weights`, and probe them."""
+        """Interrupt the running requests, sync `weights`, and probe them."""
         client, probe = server.client, weights.probe
-        while server.generating and self._finishes:
-            await asyncio.sleep(0.01)
         await client.call("/pause?mode=abort")
         while server.generating:  # requests that arrived after the pause wait in the server
             await asyncio.sleep(0.01)

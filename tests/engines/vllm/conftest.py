@@ -28,7 +28,6 @@ ROOT = Path(__file__).parent.parent.parent.parent
 SETTINGS = EngineSettings(
     name="vllm",
     kv_cache_tokens=65_536,
-    on_weight_update="interrupt",
     python=os.environ.get("ASSAY_VLLM", str(ROOT / ".venv-vllm" / "bin" / "python")),
 )
 
