@@ -1,10 +1,13 @@
-"""Lines of JSON by step: metrics.jsonl has one each time a step is tracked."""
+"""Lines of JSON by step: metrics.jsonl has one for each step, with the time of its end."""
 
 from __future__ import annotations
 
 import json
+import time
 from math import inf, isfinite
+from os import SEEK_END
 from pathlib import Path
+from typing import Any
 
 from assay.files import write_atomically
 from assay.trackers.base import Tracker
@@ -23,20 +26,28 @@ def keep_steps(file: Path, last: int) -> list[str]:
 
 
 class JsonlTracker(Tracker):
-    """Appends `{"step": 12, "reward/mean": 0.5, ...}` at once; infinity and nan become null."""
+    """Writes `{"step": 12, "time": 1.7e9, "reward/mean": 0.5, ...}` at once; infinity and nan become
+    null. What is tracked later for the same step, as its evaluation, joins its line.
+    """
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Delete lines after `start_step`, and half a line that a killed trainer left."""
         file = folder / "metrics.jsonl"
-        keep_steps(file, start_step)
-        self._stream = file.open("a", encoding="utf-8")
+        kept = keep_steps(file, start_step)
+        file.touch()
+        self._stream = file.open("r+b")
+        self._end = self._stream.seek(0, SEEK_END)
+        self._row: dict[str, Any] = json.loads(kept[-1]) if kept else {}
+        self._start = self._end - len(f"{kept[-1]}\n".encode()) if kept else 0
 
     def track(self, step: int, metrics: Metrics) -> None:
-        """Append one line."""
-        numbers = {
-            name: float(value) if isfinite(value) else None for name, value in metrics.items()
-        }
-        self._stream.write(json.dumps({"step": step} | numbers) + "\n")
+        """Write the step's line, in place of one that the step has."""
+        if self._row.get("step") != step:
+            self._row, self._start = {"step": step, "time": time.time()}, self._end
+        self._row |= {name: float(n) if isfinite(n) else None for name, n in metrics.items()}
+        self._stream.seek(self._start)
+        self._stream.write(json.dumps(self._row).encode() + b"\n")
+        self._end = self._stream.truncate()
         self._stream.flush()
 
     def close(self) -> None:

@@ -77,12 +77,12 @@ class StageFiles:
         return {"name": self.name, "step": max((row["step"] for row in self.metrics), default=0)}
 
     def columns(self, since: int, tag: str) -> dict[str, Any]:
-        """The metrics after the first `since` rows as columns; all of them where the file is not
-        the one that `tag` names.
+        """The metrics after the first `since` rows as columns, and the last of those, which an
+        evaluation may have joined; all of them where the file is not the one that `tag` names.
         """
         file = self.path / "metrics.jsonl"
         now = str(file.stat().st_ino) if file.exists() else ""
-        rows, start = self.metrics, since if tag == now else 0
+        rows, start = self.metrics, max(0, since - 1) if tag == now else 0
         new = rows[start:]
         names = dict.fromkeys(name for row in new for name in row)
         values = {name: [row.get(name) for row in new] for name in names}

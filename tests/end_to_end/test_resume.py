@@ -88,7 +88,7 @@ def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
     once.
     """
     lines = (folder / RUN / stage / "metrics.jsonl").read_text().splitlines()
-    timed = ("time/", "engine/")
+    timed = ("time", "engine/")
     rows = [
         {key: value for key, value in json.loads(line).items() if not key.startswith(timed)}
         for line in lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from math import inf, nan
 from pathlib import Path
 
@@ -10,25 +11,60 @@ from assay.trackers.jsonl import JsonlTracker
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    """The rows without their time."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(row.pop("time") > 1.7e9 for row in rows)
+    return rows
 
 
-def test_each_tracked_step_is_a_line_that_can_be_read_at_once(tmp_path: Path) -> None:
+def test_each_step_is_one_line_that_can_be_read_at_once_and_its_evaluation_joins_it(
+    tmp_path: Path,
+) -> None:
     tracker = JsonlTracker(tmp_path, start_step=0)
     tracker.track(1, {"loss": 2.0})
     assert lines(tmp_path) == [{"step": 1, "loss": 2.0}]
     tracker.track(1, {"evaluate/pass@1": 0.5})
+    assert lines(tmp_path) == [{"step": 1, "loss": 2.0, "evaluate/pass@1": 0.5}]
+    tracker.track(2, {"loss": 1.0})
     tracker.close()
-    assert lines(tmp_path) == [{"step": 1, "loss": 2.0}, {"step": 1, "evaluate/pass@1": 0.5}]
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2]
+
+
+def test_a_line_says_when_its_step_ended_not_when_its_evaluation_did(tmp_path: Path) -> None:
+    tracker = JsonlTracker(tmp_path, start_step=0)
+    before = time.time()
+    tracker.track(1, {"loss": 2.0})
+    after = time.time()
+    time.sleep(0.01)
+    tracker.track(1, {"evaluate/pass@1": 0.5})
+    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert before <= row["time"] <= after
+
+
+def test_an_evaluation_that_a_resumed_run_makes_up_for_joins_the_line_of_its_step(
+    tmp_path: Path,
+) -> None:
+    first = JsonlTracker(tmp_path, start_step=0)
+    first.track(1, {"loss": 2.0})
+    first.track(2, {"loss": 1.0, "evaluate/pass@1": 0.123456})
+    first.close()
+    second = JsonlTracker(tmp_path, start_step=2)
+    second.track(2, {"evaluate/pass@1": 0.5})
+    second.track(3, {"loss": 0.5})
+    second.close()
+    assert lines(tmp_path) == [
+        {"step": 1, "loss": 2.0},
+        {"step": 2, "loss": 1.0, "evaluate/pass@1": 0.5},
+        {"step": 3, "loss": 0.5},
+    ]
 
 
 def test_a_number_that_is_not_finite_is_null_as_json_knows_no_other(tmp_path: Path) -> None:
     tracker = JsonlTracker(tmp_path, start_step=0)
     tracker.track(1, {"loss": nan, "learn/grad_norm": inf, "reward/mean": 0.25})
     tracker.close()
-    assert (tmp_path / "metrics.jsonl").read_text() == (
-        '{"step": 1, "loss": null, "learn/grad_norm": null, "reward/mean": 0.25}\n'
-    )
+    numbers = {"step": 1, "loss": None, "learn/grad_norm": None, "reward/mean": 0.25}
+    assert lines(tmp_path) == [numbers]
 
 
 def test_a_resumed_run_goes_on_after_its_checkpoint_without_later_or_half_lines(

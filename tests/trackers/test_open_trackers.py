@@ -99,7 +99,8 @@ def test_the_default_trackers_write_numbers_and_rollouts(
     trackers.track(1, {"loss": 0.5})
     trackers.rollouts(1, [])
     trackers.close()
-    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 0.5}
+    row = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert row == {"step": 1, "time": row["time"], "loss": 0.5}
     assert (tmp_path / "rollouts" / "step_000001.parquet").is_file()
     assert capsys.readouterr().out == "demo/grpo step 1/10  loss 0.5\n"
 

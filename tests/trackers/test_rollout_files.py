@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
 from assay.policy.tokenizer import encode, vocabulary
-from assay.trackers.rollouts import VOCABULARY, RolloutTracker, write_vocabulary
+from assay.trackers.rollouts import VOCABULARY, RolloutTracker, schema, write_vocabulary
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
 
@@ -157,3 +158,13 @@ def test_files_with_other_names_are_left_alone(tmp_path: Path) -> None:
     RolloutTracker(tmp_path, start_step=1)
     names = sorted(file.name for file in (tmp_path / "rollouts").iterdir())
     assert names == ["step_000001.parquet", "step_old.parquet"]
+
+
+def test_the_page_of_the_viewer_has_every_column_of_the_files_with_its_type() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "viewer.md").read_text()
+    table = page[page.index("### Columns of the rollouts") :].partition("\n\nA group's")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    shown = [(name, kind) for names, kind, _ in rows for name in re.findall(r"`(\w+)`", names)]
+    kinds = {field.name: str(field.type).replace("<item: ", "<") for field in schema()}
+    assert dict(shown) == kinds
+    assert len(shown) == len(kinds)

@@ -49,13 +49,20 @@ def test_a_run_itself_can_be_shown_and_a_folder_without_runs_is_refused(tmp_path
 def test_only_metrics_that_the_page_lacks_are_sent(answers: Answers, tmp_path: Path) -> None:
     first = answers.run({"run": "made"})["stages"][0]["metrics"]
     assert first["columns"]["step"] == [1, 2, 3]
-    JsonlTracker(tmp_path / "made" / "grpo", start_step=3).track(4, {"loss": 0.5, "new": 1.0})
+    tracker = JsonlTracker(tmp_path / "made" / "grpo", start_step=3)
+    tracker.track(4, {"loss": 0.5, "new": 1.0})
     have = f"grpo {first['count']} {first['tag']}"
     stale = answers.run({"run": "made", "have": have})["stages"][0]["metrics"]
     assert stale["start"] == 0, "a resumed run rewrites its metrics: all are sent again"
-    have = f"grpo 3 {stale['tag']}"
+    tracker.track(4, {"evaluate/pass@1": 0.5})
+    tracker.track(5, {"loss": 0.25})
+    have = f"grpo 4 {stale['tag']}"
     new = answers.run({"run": "made", "have": have})["stages"][0]["metrics"]
-    assert (new["start"], new["columns"]) == (3, {"step": [4], "loss": [0.5], "new": [1.0]})
+    assert new["columns"].pop("time")
+    assert (new["start"], new["columns"]) == (
+        3,
+        {"step": [4, 5], "loss": [0.5, 0.25], "new": [1.0, None], "evaluate/pass@1": [0.5, None]},
+    ), "the last step that the page has may have got its evaluation since"
 
 
 def test_evaluations_are_points_with_intervals(answers: Answers) -> None:

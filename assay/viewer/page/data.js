@@ -92,7 +92,7 @@ function joined(old, more) {
   const columns = {};
   const names = new Set([...Object.keys(old.columns), ...Object.keys(more.columns)]);
   for (const name of names) {
-    const before = old.columns[name] || new Array(more.start).fill(null);
+    const before = (old.columns[name] || new Array(more.start).fill(null)).slice(0, more.start);
     const after = more.columns[name] || new Array(more.count - more.start).fill(null);
     columns[name] = before.concat(after);
   }

@@ -93,7 +93,8 @@ function Stage({ run, stage, theme }) {
     ([, names]) => names.length && worth(names, columns),
   );
   const shown = new Set(made.flatMap(([, names]) => names));
-  const rest = Object.keys(columns).filter((name) => name !== "step" && !shown.has(name)).sort();
+  const rest = Object.keys(columns)
+    .filter((name) => !["step", "time"].includes(name) && !shown.has(name)).sort();
   const to = (view, more) => address(view, { run: run.name, stage: stage.name, ...more });
   const counts = stage.steps;
   const last = counts.rollouts[counts.rollouts.length - 1];
