@@ -165,7 +165,8 @@ def sweep(seeds: str, values: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _show(outcome: Outcome) -> None:
-    from assay.evaluate.report import read_held_out, table
+    from assay.evaluate.report import table
+    from assay.evaluate.run_summary import read_held_out
 
     if outcome.evaluations:
         options.show("", table(outcome.evaluations))

@@ -14,7 +14,8 @@ from typing import Any
 
 from assay.config.toml_files import absolute, flat
 from assay.errors import DataError
-from assay.evaluate.report import Evaluation, grid, label, read_report, title
+from assay.evaluate.grid import grid
+from assay.evaluate.report import Evaluation, label, read_report, title
 from assay.maths.comparison import (
     PairedDifference,
     SeedSpread,

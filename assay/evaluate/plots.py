@@ -1,15 +1,16 @@
-"""Two plots of a run: its learning curve, and the results of its stages."""
+"""Two plots of a run: its learning curves, and the results of its stages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from assay.evaluate.report import Evaluation, metrics_rows
+from assay.evaluate.report import Evaluation
+from assay.evaluate.run_summary import metrics_rows
 from assay.files import replacing
 
 if TYPE_CHECKING:
@@ -18,28 +19,22 @@ if TYPE_CHECKING:
 
 COLOURS = ("#4269d0", "#e07b39", "#3ca951", "#a463f2", "#c9447d", "#7a6a58")
 FAINT = "#d5d5d5"
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One metric of metrics.jsonl, plotted against the step."""
-
-    metric: str
-    label: str
-    scale: float = 1.0
-
-
-PASS_RATE = Panel("reward/pass_rate", "rollouts that pass, %", 100.0)
-LENGTH = Panel("rollout/length", "completion length, tokens")
-LOSS = Panel("loss", "loss, nats per token")
-
-
+PANELS = {
+    "passes, %": r"(reward/pass_rate|evaluate/pass@1.*)",
+    "reward terms": r"reward/(?!mean$|std$|pass_rate$|pass@k$).*(?<!_std)",
+    "length, tokens": r"(rollout|evaluate)/length",
+    "loss, nats per token": r"loss",
+}
+"""The panels from top to bottom: each one's label, and the metrics in it."""
+NAMES = {"reward/pass_rate": "rollouts", "rollout/length": "rollouts",
+         "evaluate/pass@1": "evaluation", "evaluate/length": "evaluation"}  # fmt: skip
+"""What a metric is called in the legend, where its own name is not enough."""
 Curve = list[tuple[float, float]]
-"""The points of one stage in one panel: (step, value)."""
+"""The points of one metric of one stage: (step, value)."""
 
 
 def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
-    """Plot pass rate, completion length and loss of all stages, one after another, into `file`.
+    """Plot the PANELS of all stages side by side, each with axes of its own, into `file`.
 
     `metrics_files` maps the stages, in order, to their metrics.jsonl. The suffix of `file` chooses
     the image format. The loss is shown only without a pass rate: the loss of a policy gradient
@@ -48,42 +43,39 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
     Returns whether there was anything to plot; if not, no file is written. Raises DataError for a
     file that cannot be read.
     """
-    rows = {stage: metrics_rows(path) for stage, path in metrics_files.items()}
-    curves = {stage: _curves(rows[stage]) for stage in rows}
-    panels = [
-        panel
-        for panel in (PASS_RATE, LENGTH, LOSS)
-        if any(panel in drawn for drawn in curves.values())
-    ]
-    if not panels:
+    stages = {stage: curves(metrics_rows(path)) for stage, path in metrics_files.items()}
+    stages = {stage: panels for stage, panels in stages.items() if panels}
+    labels = [label for label in PANELS if any(label in panels for panels in stages.values())]
+    if not labels:
         return False
-    figure, grid = _figure(width=7.5, height=0.8 + 1.9 * len(panels), rows=len(panels))
-    begin = 0.0
-    for (stage, drawn), colour in zip(curves.items(), cycle(COLOURS)):
-        end = begin + max((row["step"] for row in rows[stage]), default=0.0)
-        for panel, axes in zip(panels, grid, strict=True):
-            if panel in drawn:
-                _draw_curve(axes, drawn[panel], begin, colour)
-            if begin:
-                axes.axvline(begin, color=FAINT, linewidth=1)
-        above = grid[0].get_xaxis_transform()
-        grid[0].text(
-            (begin + end) / 2,
-            1.04,
-            stage,
-            color=colour,
-            ha="center",
-            weight="bold",
-            transform=above,
-        )
-        begin = end
-    for panel, axes in zip(panels, grid, strict=True):
-        axes.set_ylabel(panel.label)
-        axes.set_ylim(bottom=0 if panel is not LOSS or axes.get_ylim()[0] > 0 else None)
-    grid[-1].set_xlabel("step")
-    grid[-1].set_xlim(0, begin)
+    figure, grid = _figure(7.5 * max(1, len(stages) / 2), 0.8 + 1.9 * len(labels),
+                           len(labels), len(stages))  # fmt: skip
+    for column, (stage, panels) in enumerate(stages.items()):
+        grid[0][column].set_title(stage, weight="bold")
+        for row, label in zip(grid, labels, strict=True):
+            if label in panels:
+                _draw_panel(row[column], label, panels[label])
+            else:
+                row[column].axis("off")
+        lowest = max(at for at, label in enumerate(labels) if label in panels)
+        grid[lowest][column].set_xlabel("step")
     _save(figure, file)
     return True
+
+
+def curves(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
+    """The panels of a stage that has learned, by their labels: the curve of each metric."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    if names.keys().isdisjoint(("reward/pass_rate", "loss")):
+        return {}
+    panels: dict[str, dict[str, Curve]] = {}
+    for label, pattern in PANELS.items():
+        scale = 100 if label.endswith("%") else 1
+        for name in (one for one in names if re.fullmatch(pattern, one)):
+            points = [(row["step"], scale * row[name]) for row in rows if row.get(name) is not None]
+            if points and (name != "loss" or "reward/pass_rate" not in names):
+                panels.setdefault(label, {})[name] = points
+    return panels
 
 
 def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
@@ -91,79 +83,62 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
 
     Needs at least one evaluation.
     """
-    figure, (passes, lengths) = _figure(
-        width=max(4.2, 1.5 + 1.3 * len(evaluations)), height=5.6, rows=2
-    )
-    places = range(len(evaluations))
+    count = len(evaluations)
+    figure, ((passes,), (lengths,)) = _figure(max(4.2, 1.5 + 1.3 * count), 5.6, 2, 1)
     sets = list(dict.fromkeys(one.tasks_spec for one in evaluations))
     colours = [COLOURS[sets.index(one.tasks_spec) % len(COLOURS)] for one in evaluations]
     rates = [100 * one.pass_at[1] for one in evaluations]
-    below = [
-        max(0.0, rate - 100 * one.interval.low)
-        for rate, one in zip(rates, evaluations, strict=True)
-    ]
-    above = [
-        max(0.0, 100 * one.interval.high - rate)
-        for rate, one in zip(rates, evaluations, strict=True)
-    ]
-    passes.bar(places, rates, width=0.6, color=colours)
-    passes.errorbar(
-        places, rates, yerr=[below, above], fmt="none", ecolor="#333333", elinewidth=1.3, capsize=4
-    )
-    for place, rate, rise in zip(places, rates, above, strict=True):
-        passes.annotate(
-            f"{rate:.1f}", (place, rate + rise), (0, 3), textcoords="offset points", ha="center"
-        )
-    bars = lengths.bar(places, [one.mean_length for one in evaluations], width=0.6, color=colours)
-    lengths.bar_label(bars, fmt="%.0f", padding=2)
+    below = [max(0.0, 100 * (one.pass_at[1] - one.interval.low)) for one in evaluations]
+    above = [max(0.0, 100 * (one.interval.high - one.pass_at[1])) for one in evaluations]
+    error = {"yerr": [below, above], "ecolor": "#333333", "capsize": 4}
+    bars = passes.bar(range(count), rates, width=0.6, color=colours, **error)
+    passes.bar_label(bars, fmt="%.1f", padding=3)
     passes.set_ylabel("pass@1 and 95 % interval, %")
-    passes.set_ylim(
-        0, min(108.0, 1.2 * max(rate + rise for rate, rise in zip(rates, above, strict=True)) + 1)
-    )
+    tokens = [one.mean_length for one in evaluations]
+    bars = lengths.bar(range(count), tokens, width=0.6, color=colours)
+    lengths.bar_label(bars, fmt="%.0f", padding=2)
     lengths.set_ylabel("mean length, tokens")
-    lengths.margins(y=0.15)
-    lengths.set_xticks(
-        places, [f"{one.name}\n{one.tasks_spec}\n{one.tasks} tasks" for one in evaluations]
-    )
-    lengths.set_xlim(-0.6, len(evaluations) - 0.4)
+    names = [f"{one.name}\n{one.tasks_spec}\n{one.tasks} tasks" for one in evaluations]
+    passes.set_xticks([])
+    lengths.set_xticks(range(count), names)
     for axes in (passes, lengths):
-        axes.tick_params(axis="x", length=0)
+        axes.set_xlim(-0.6, count - 0.4)
+        axes.margins(y=0.15)
+        axes.set_ylim(bottom=0)
     _save(figure, file)
 
 
-def _curves(rows: Sequence[Mapping[str, float]]) -> dict[Panel, Curve]:
-    curves: dict[Panel, Curve] = {}
-    for panel in (PASS_RATE, LENGTH, LOSS):
-        points = [
-            (row["step"], panel.scale * row[panel.metric])
-            for row in rows
-            if row.get(panel.metric) is not None
-        ]
-        if points and not (panel is LOSS and PASS_RATE in curves):
-            curves[panel] = points
-    return curves
+def _draw_panel(axes: Axes, label: str, lines: Mapping[str, Curve]) -> None:
+    """Draw evaluations as points; other curves faintly, and over them a moving mean of a tenth of
+    the stage.
+    """
+    for (name, curve), colour in zip(lines.items(), cycle(COLOURS)):
+        steps, values = zip(*curve, strict=True)
+        reach, marker = len(steps) // 20, "o" if "evaluate" in name or len(steps) == 1 else None
+        if reach and not marker:
+            axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
+            values = tuple(
+                fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(steps))
+            )
+        shown = NAMES.get(name, name.partition("/")[2] or name)
+        axes.plot(steps, values, color=colour, linewidth=1.8, marker=marker, label=shown)
+    axes.set_ylabel(label)
+    axes.legend(fontsize="small", frameon=False)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
 
 
-def _draw_curve(axes: Axes, curve: Curve, begin: float, colour: str) -> None:
-    """Draw the points faintly, and over them a moving mean of a tenth of the stage."""
-    steps, values = [begin + step for step, _ in curve], [value for _, value in curve]
-    reach = len(steps) // 20
-    means = [fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(steps))]
-    axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
-    axes.plot(steps, means, color=colour, linewidth=1.8, marker="o" if len(steps) == 1 else None)
-
-
-def _figure(*, width: float, height: float, rows: int) -> tuple[Figure, list[Axes]]:
+def _figure(
+    width: float, height: float, rows: int, columns: int
+) -> tuple[Figure, list[list[Axes]]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = list(figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0])
-    figure.align_ylabels(grid)
-    for axes in grid:
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-    return figure, grid
+    return figure, grid.tolist()
 
 
 def _save(figure: Figure, file: Path) -> None:

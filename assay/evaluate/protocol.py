@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from assay import extract
 from assay.config.evaluation import EvaluationRun
 from assay.engines.base import sampling_of
+from assay.evaluate.run_summary import versions
 from assay.judge.verdict_cache import edition
 from assay.rollout.attempt import PromptedTask
 from assay.rollout.prompter import Prompter
@@ -51,8 +50,7 @@ def setup_of(
         "prompts_sha256": hash_of([one.prompt for one in prompts]),
         "stop": sorted({word for one in prompts for word in one.stop}),
         "cut": " ".join((extract.program.__doc__ or "").split()),
-        "versions": {name: version(name) for name in packages}
-        | {"python": platform.python_version()},
+        "versions": versions(*packages),
     }
 
 

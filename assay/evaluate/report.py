@@ -24,9 +24,17 @@ from assay.evaluate.counts import (
     counts_of,
     pass_at,
 )
+from assay.evaluate.grid import grid
 from assay.evaluate.protocol import protocol
+from assay.evaluate.run_summary import (
+    HELD_OUT_NOTE,
+    HeldOut,
+    held_out_table,
+    read_held_out,
+    run_summary,
+)
 from assay.evaluate.samples import SampleRow
-from assay.files import json_lines, write_atomically
+from assay.files import write_atomically
 from assay.maths.estimates import Interval, pass_interval
 from assay.types import Metrics, Verdict
 
@@ -38,33 +46,12 @@ NOTE = (
     " would give. A completion lost to the machine is left out and counted as lost, not as failed."
 )
 
-HELD_OUT_NOTE = (
-    "Rollouts of training, over the last 8 steps of a stage. The gap is the share of programs that"
-    " pass all checks that are paid, and fail one that is not."
-)
-COUNT, STEPS = "held_out/rollouts/", 8
-"""How the metric of a family's rollouts begins, and the steps that are summed up."""
 TERMINAL = ("stage", "tasks", "pass@1", "95 %", "tokens", "cut off")
 """Columns of the table on a terminal."""
 SHORTEST_NAME = 14
 """Columns that a shortened name keeps."""
 FEW = 12
 """Most values of a kind of label that a line on the terminal shows; report.md has all."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """How many rollouts of a family pass the paid checks, and how many those held out too."""
-
-    stage: str
-    family: str
-    """The task set and the language: `drills/python`."""
-    rollouts: int
-    """Of the stage's last STEPS steps; the shares are of these."""
-    paid: float
-    """Share that passes the checks that the reward sees."""
-    passed: float
-    """Share that also passes the checks held out of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,39 +167,8 @@ def write_report(
     held_out = read_held_out(folder)
     made |= {"held_out": [asdict(one) for one in held_out]} if held_out else {}
     write_atomically(files[0], json.dumps(made, indent=1) + "\n")
-    write_atomically(files[1], _markdown(latest, held_out, protocols))
+    write_atomically(files[1], _markdown(latest, held_out, protocols, folder))
     return files
-
-
-def metrics_rows(path: Path) -> list[dict[str, float]]:
-    """The rows of a metrics.jsonl; half a line at the end, of a run in progress, is left out.
-    Raises DataError.
-    """
-    try:
-        return json_lines(path)
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} is not a metrics.jsonl ({error}); name a run that assay wrote"
-        ) from error
-
-
-def read_held_out(folder: Path) -> list[HeldOut]:
-    """What the last steps of the run in `folder` say of checks held out of the reward, for each
-    stage that tracks them in its metrics.jsonl.
-    """
-    found: list[HeldOut] = []
-    for file in sorted(folder.glob("*/metrics.jsonl"), key=lambda one: one.stat().st_mtime):
-        rows = metrics_rows(file)
-        names = dict.fromkeys(name for row in rows for name in row if name.startswith(COUNT))
-        for family in [name.removeprefix(COUNT) for name in names]:
-            last = [row for row in rows if COUNT + family in row][-STEPS:]
-            total = sum(row[COUNT + family] for row in last)
-            paid, passed = (
-                sum(row[COUNT + family] * row[f"held_out/{rate}/{family}"] for row in last) / total
-                for rate in ("paid_pass_rate", "pass_rate")
-            )
-            found.append(HeldOut(file.parent.name, family, round(total), paid, passed))
-    return found
 
 
 def read_report(folder: Path) -> list[Evaluation]:
@@ -338,20 +294,11 @@ def _groups(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     return [["stage", "tasks", "label", "tasks with it", "pass@1", "95 %"], *rows]
 
 
-def _held_out(held_out: Sequence[HeldOut]) -> list[list[str]]:
-    """Header and rows: how many rollouts pass with and without the held-out checks."""
-    header = ["stage", "family", "rollouts", "pass paid checks", "and held-out checks", "gap"]
-    return [header] + [
-        [one.stage, one.family, str(one.rollouts)]
-        + [f"{share:.1%}" for share in (one.paid, one.passed, one.paid - one.passed)]
-        for one in held_out
-    ]
-
-
 def _markdown(
     evaluations: Sequence[Evaluation],
     held_out: Sequence[HeldOut],
     setups: Mapping[str, Mapping[str, Any]],
+    folder: Path,
 ) -> str:
     parts = ["# Report"]
     if evaluations:
@@ -361,15 +308,8 @@ def _markdown(
     if any(one.groups for one in evaluations):
         parts += ["## By label", grid(_groups(evaluations))]
     if held_out:
-        parts += ["## Checks held out of the reward", grid(_held_out(held_out)), HELD_OUT_NOTE]
+        parts += ["## Checks held out of the reward", grid(held_out_table(held_out)), HELD_OUT_NOTE]
     for name, setup in setups.items():
         lines = [f"- {line}" for line in protocol(setup)]
         parts += [f"## Protocol of {name}", "\n".join(lines)] if lines else []
-    return "\n\n".join(parts) + "\n"
-
-
-def grid(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells, the header first, as a table in Markdown."""
-    rule = ["---" if index < 2 else "---:" for index in range(len(lines[0]))]
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in (lines[0], rule, *lines[1:])]
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    return "\n\n".join([*parts, *run_summary(folder)]) + "\n"

@@ -26,8 +26,8 @@ def keep_steps(file: Path, last: int) -> list[str]:
 
 
 class JsonlTracker(Tracker):
-    """Writes `{"step": 12, "time": 1.7e9, "reward/mean": 0.5, ...}` at once; infinity and nan become
-    null. What is tracked later for the same step, as its evaluation, joins its line.
+    """Writes `{"step": 12, "time": 1.7e9, "reward/mean": 0.5, ...}` at once; infinity and nan
+    become null. What is tracked later for the same step, as its evaluation, joins its line.
     """
 
     def __init__(self, folder: Path, *, start_step: int) -> None:

@@ -18,7 +18,7 @@ from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate import plots
 from assay.evaluate.benchmark import axes_of, load_sets
-from assay.evaluate.report import Evaluation, label, read_held_out, read_report, write_report
+from assay.evaluate.report import Evaluation, label, read_report, write_report
 from assay.maths.seeds import derive
 from assay.policy.gguf import as_folder
 from assay.policy.load import (
@@ -238,8 +238,7 @@ def _draw(plan: Plan, run_folder: Path) -> None:
         if present:
             plots.learning_curve(present, run_folder / "learning_curve.png")
         evaluations = read_report(run_folder)
-        if evaluations or read_held_out(run_folder):
-            write_report(run_folder, evaluations)
+        write_report(run_folder, evaluations)
         if evaluations:
             plots.stages(evaluations, run_folder / "stages.png")
     except OSError as error:

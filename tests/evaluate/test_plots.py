@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assay.errors import DataError
-from assay.evaluate.plots import LENGTH, LOSS, PASS_RATE, _curves, learning_curve, stages
-from assay.evaluate.report import Evaluation, metrics_rows
+from assay.evaluate.plots import curves, learning_curve, stages
+from assay.evaluate.report import Evaluation
+from assay.evaluate.run_summary import metrics_rows
 from assay.maths.estimates import pass_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -54,18 +57,43 @@ def test_the_learning_curve_of_sft_then_rl_is_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
 
 
-def test_a_pass_rate_is_drawn_in_percent_and_hides_the_loss_of_its_stage(tmp_path: Path) -> None:
-    file = metrics(
-        tmp_path / "metrics.jsonl",
+def test_a_pass_rate_is_drawn_in_percent_and_hides_the_loss_of_its_stage() -> None:
+    rows: list[dict[str, Any]] = [
         {"step": 1, "loss": 0.1, "reward/pass_rate": 0.25, "rollout/length": 80.0},
-        {"step": 1, "evaluate/pass@1": 0.5},
         {"step": 2, "loss": 0.2, "reward/pass_rate": None, "rollout/length": 60.0},
-    )
-    assert _curves(metrics_rows(file)) == {PASS_RATE: [(1, 25.0)], LENGTH: [(1, 80.0), (2, 60.0)]}
+    ]
+    assert curves(rows) == {
+        "passes, %": {"reward/pass_rate": [(1, 25.0)]},
+        "length, tokens": {"rollout/length": [(1, 80.0), (2, 60.0)]},
+    }
 
 
-def test_a_stage_without_a_pass_rate_shows_its_loss(tmp_path: Path) -> None:
-    assert _curves([{"step": 3, "loss": 0.7}]) == {LOSS: [(3, 0.7)]}
+def test_evaluations_and_each_reward_term_are_drawn_beside_the_rollouts() -> None:
+    row = {"step": 4, "reward/pass_rate": 0.5, "reward/mean": 0.4, "reward/std": 0.1,
+           "reward/pass@k": 0.75, "reward/tests": 0.5, "reward/length": -0.125,
+           "reward/tests_std": 0.5, "evaluate/pass@1": 0.25, "evaluate/pass@1/mbpp": 0.125,
+           "evaluate/length": 90.0, "rollout/length": 80.0}  # fmt: skip
+    assert curves([row]) == {
+        "passes, %": {"reward/pass_rate": [(4, 50.0)], "evaluate/pass@1": [(4, 25.0)],
+                      "evaluate/pass@1/mbpp": [(4, 12.5)]},
+        "reward terms": {"reward/tests": [(4, 0.5)], "reward/length": [(4, -0.125)]},
+        "length, tokens": {"evaluate/length": [(4, 90.0)], "rollout/length": [(4, 80.0)]},
+    }  # fmt: skip
+
+
+def test_a_stage_without_a_pass_rate_shows_its_loss() -> None:
+    assert curves([{"step": 3, "loss": 0.7}]) == {"loss, nats per token": {"loss": [(3, 0.7)]}}
+
+
+def test_each_stage_has_axes_of_its_own_so_that_a_large_loss_flattens_no_other(
+    tmp_path: Path,
+) -> None:
+    high = metrics(tmp_path / "a.jsonl", {"step": 1, "loss": 900.0}, {"step": 2, "loss": 800.0})
+    low = metrics(tmp_path / "b.jsonl", {"step": 1, "loss": 0.2}, {"step": 90, "loss": 0.1})
+    assert learning_curve({"high": high, "low": low}, tmp_path / "curve.svg")
+    ticks = re.findall(r"<!-- ([\d.]+) -->", (tmp_path / "curve.svg").read_text())
+    assert any(float(tick) >= 800 for tick in ticks), "the axis of the first stage"
+    assert any(0 < float(tick) <= 0.2 for tick in ticks), "the axis of the second"
 
 
 def test_half_a_line_at_the_end_of_a_running_run_is_left_out(tmp_path: Path) -> None:

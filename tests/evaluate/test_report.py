@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,12 @@ from assay.errors import DataError, MachineError
 from assay.evaluate.counts import TaskResult
 from assay.evaluate.report import (
     Evaluation,
-    HeldOut,
-    read_held_out,
     read_report,
     summarise,
     table,
     write_report,
 )
+from assay.evaluate.run_summary import HeldOut, read_held_out
 from assay.evaluate.samples import row_of
 from assay.maths.estimates import Interval
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
@@ -209,3 +209,38 @@ def test_half_a_line_of_a_killed_run_is_left_out_of_its_held_out_checks(tmp_path
     row += ' "held_out/pass_rate/drills": 0.25}\n'
     (tmp_path / "grpo/metrics.jsonl").write_text(row + row[:-9])
     assert read_held_out(tmp_path) == [HeldOut("grpo", "drills", 4, 0.5, 0.25)]
+
+
+STAGE = """\
+seed = 3
+[algorithm]
+name = "grpo"
+[optimizer]
+lr = 1e-5
+[policy]
+model = "start"
+[tasks]
+train = "drills:train"
+"""
+
+
+def test_the_report_of_a_run_has_its_model_algorithm_settings_versions_and_times(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "grpo").mkdir()
+    (tmp_path / "grpo/config.toml").write_text(STAGE)
+    rows = '{"step": 1, "time": 1700000000.5}\n{"step": 2, "time": 1700003600.0}\n'
+    (tmp_path / "grpo/metrics.jsonl").write_text(rows)
+    write_report(tmp_path, [])
+    text = (tmp_path / "report.md").read_text()
+    assert (
+        "| grpo | grpo | start | drills:train | 3 | 2 | 1e-05 | 2023-11-14 22:13:20"
+        " | 2023-11-14 23:13:20 |"
+    ) in text
+    assert f"torch {version('torch')}" in text
+    assert f"### Settings of grpo\n\n```toml\n{STAGE}```" in text
+
+
+def test_the_report_of_an_evaluation_says_nothing_of_a_run(tmp_path: Path) -> None:
+    write_report(tmp_path, [evaluated("sft", TWO_TASKS)])
+    assert "## Run" not in (tmp_path / "report.md").read_text()

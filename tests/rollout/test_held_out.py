@@ -18,7 +18,7 @@ import pytest
 from assay.config.load import load_plan
 from assay.engines.base import GenerationRequest
 from assay.errors import DataError
-from assay.evaluate.report import read_held_out
+from assay.evaluate.run_summary import read_held_out
 from assay.maths.seeds import derive
 from assay.rollout.held_out import describe_held_out, hold_out
 from assay.tasks import load

@@ -1,0 +1,115 @@
+"""What a report says of the run that made its models: stages, settings, versions, times."""
+
+from __future__ import annotations
+
+import platform
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from assay.errors import DataError
+from assay.evaluate.grid import grid
+from assay.files import json_lines
+
+STAGES = ["stage", "algorithm", "model", "tasks", "seed", "steps", "learning rate", "first step",
+          "last step"]  # fmt: skip
+
+HELD_OUT_NOTE = (
+    "Rollouts of training, over the last 8 steps of a stage. The gap is the share of programs that"
+    " pass all checks that are paid, and fail one that is not."
+)
+COUNT, STEPS = "held_out/rollouts/", 8
+"""How the metric of a family's rollouts begins, and the steps that are summed up."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """How many rollouts of a family pass the paid checks, and how many those held out too."""
+
+    stage: str
+    family: str
+    """The task set and the language: `drills/python`."""
+    rollouts: int
+    """Of the stage's last STEPS steps; the shares are of these."""
+    paid: float
+    """Share that passes the checks that the reward sees."""
+    passed: float
+    """Share that also passes the checks held out of it."""
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The versions of these packages, and of Python."""
+    return {name: version(name) for name in packages} | {"python": platform.python_version()}
+
+
+def run_summary(folder: Path) -> Iterator[str]:
+    """The run in `folder` as parts in Markdown; none for a folder that is no run's."""
+    files = sorted(folder.glob("*/config.toml"), key=lambda one: one.stat().st_mtime)
+    if not files:
+        return
+    texts = {file.parent.name: file.read_text(encoding="utf-8") for file in files}
+    yield "## Run"
+    yield grid([STAGES, *(_stage(folder / name, text) for name, text in texts.items())])
+    made = versions("assay", "torch", "transformers")
+    named = ", ".join(f"{name} {number}" for name, number in made.items())
+    yield f"Times are in UTC. Versions: {named}, on {platform.system()} {platform.machine()}."
+    for name, text in texts.items():
+        yield f"### Settings of {name}"
+        yield f"```toml\n{text}```"
+
+
+def _stage(stage: Path, text: str) -> list[str]:
+    settings, file = tomllib.loads(text), stage / "metrics.jsonl"
+    rows = metrics_rows(file) if file.is_file() else []
+    times = [datetime.fromtimestamp(row["time"], UTC) for row in rows if "time" in row]
+    ends = [f"{one:%Y-%m-%d %H:%M:%S}" for one in times[:1] + times[-1:]] or ["", ""]
+    steps = max((row["step"] for row in rows), default=0)
+    return [
+        stage.name, settings["algorithm"]["name"], settings["policy"]["model"],
+        str(settings["tasks"]["train"]), str(settings["seed"]), str(steps),
+        f"{settings['optimizer'].get('lr', 0):g}", *ends,
+    ]  # fmt: skip
+
+
+def metrics_rows(path: Path) -> list[dict[str, float]]:
+    """The rows of a metrics.jsonl; half a line at the end, of a run in progress, is left out.
+    Raises DataError.
+    """
+    try:
+        return json_lines(path)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} is not a metrics.jsonl ({error}); name a run that assay wrote"
+        ) from error
+
+
+def read_held_out(folder: Path) -> list[HeldOut]:
+    """What the last steps of the run in `folder` say of checks held out of the reward, for each
+    stage that tracks them in its metrics.jsonl.
+    """
+    found: list[HeldOut] = []
+    for file in sorted(folder.glob("*/metrics.jsonl"), key=lambda one: one.stat().st_mtime):
+        rows = metrics_rows(file)
+        names = dict.fromkeys(name for row in rows for name in row if name.startswith(COUNT))
+        for family in [name.removeprefix(COUNT) for name in names]:
+            last = [row for row in rows if COUNT + family in row][-STEPS:]
+            total = sum(row[COUNT + family] for row in last)
+            paid, passed = (
+                sum(row[COUNT + family] * row[f"held_out/{rate}/{family}"] for row in last) / total
+                for rate in ("paid_pass_rate", "pass_rate")
+            )
+            found.append(HeldOut(file.parent.name, family, round(total), paid, passed))
+    return found
+
+
+def held_out_table(held_out: Sequence[HeldOut]) -> list[list[str]]:
+    """Header and rows: how many rollouts pass with and without the held-out checks."""
+    header = ["stage", "family", "rollouts", "pass paid checks", "and held-out checks", "gap"]
+    return [header] + [
+        [one.stage, one.family, str(one.rollouts)]
+        + [f"{share:.1%}" for share in (one.paid, one.passed, one.paid - one.passed)]
+        for one in held_out
+    ]
