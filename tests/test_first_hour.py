@@ -523,7 +523,7 @@ def test_a_notebook_whose_event_loop_runs_trains_and_evaluates_with_one_call_eac
     [
         ({"rollout.grop": 4}, "--rollout.grop 4: unknown setting 'rollout.grop'; did you mean"),
         ({"seed": "one"}, "--seed \"one\": setting 'seed' = 'one' must be a whole number"),
-        ({"tasks.train": ["a"]}, "--tasks.train [\"a\"]: setting 'tasks.train' = ['a'] must be"),
+        ({"tasks.train": [1]}, "--tasks.train [1]: setting 'tasks.train.0' = 1 must be text"),
         ({"policy": {"model": "x"}}, '--policy {"model": "x"}: setting \'policy\' = '),
     ],
 )

@@ -70,7 +70,8 @@ def checked_plan(config: Path, words: list[str]) -> Plan:
         with plan.blaming(settings.stage, ("environment",)):
             environments.build(settings.environment)
         with plan.blaming(settings.stage, ("tasks", "train")), quietly("assay.tasks"):
-            load(settings.tasks.train, limit=1, judged=False)  # prepare() knows what judges
+            for spec in settings.tasks.train:
+                load(spec, limit=1, judged=False)  # prepare() knows what judges
         with plan.blaming(settings.stage, ("evaluate", "tasks")), quietly("assay.tasks"):
             for spec in settings.evaluate.tasks if settings.evaluate else ():
                 load(spec, limit=1)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from assay.config.evaluation import EvaluationRun
 from assay.config.messages import all_keys, refusal, section_of
-from assay.config.sections import EvaluateSettings, RunSettings
+from assay.config.sections import RunSettings
 from assay.config.toml_files import Place, Table, TomlFile, has, read_files, relative_to
 from assay.errors import SettingsError
 from assay.files import split_spec
@@ -136,7 +136,7 @@ def load_evaluation(path: Path | None, overrides: Sequence[str], short: Short) -
         changed = merge({"evaluate": {}}, table, *(change.table for change in plan.changes))
         run = _checked(EvaluationRun, changed, short)
     _require(plan, "", [("environments", ("environment", "name"), run.environment.get("name")),
-                        *_task_sets(run.evaluate)])  # fmt: skip
+                        *_task_sets(("evaluate", "tasks"), run.evaluate.tasks)])  # fmt: skip
     return run
 
 
@@ -155,15 +155,14 @@ def _require_names(plan: Plan, settings: RunSettings) -> None:
         ("algorithms", ("algorithm", "name"), settings.algorithm["name"]),
         ("environments", ("environment", "name"), settings.environment.get("name")),
         *(("rewards", ("rewards", name), name) for name in settings.rewards),
-        ("tasks", ("tasks", "train"), split_spec(settings.tasks.train)[0]),
-        *_task_sets(settings.evaluate),
+        *_task_sets(("tasks", "train"), settings.tasks.train),
+        *_task_sets(("evaluate", "tasks"), settings.evaluate.tasks if settings.evaluate else ()),
     ]
     _require(plan, settings.stage, names)
 
 
-def _task_sets(evaluate: EvaluateSettings | None) -> list[tuple[str, Place, Any]]:
-    specs = evaluate.tasks if evaluate else ()
-    return [("tasks", ("evaluate", "tasks"), split_spec(spec)[0]) for spec in specs]
+def _task_sets(place: Place, specs: Sequence[str]) -> list[tuple[str, Place, Any]]:
+    return [("tasks", place, split_spec(spec)[0]) for spec in specs]
 
 
 def _require(plan: Plan, stage: str, names: Sequence[tuple[str, Place, Any]]) -> None:

@@ -78,10 +78,15 @@ class PolicySettings(Section):
 class TaskSettings(Section):
     """The training tasks."""
 
-    train: str
-    """A task set and split, such as `drills:train` or `humaneval`, or a path to a .jsonl file."""
+    train: tuple[str, ...] = Field(min_length=1)
+    """A task set and split, such as `drills:train` or `humaneval`, or a path to a .jsonl file; or
+    several of them."""
+    weights: tuple[PositiveFloat, ...] = ()
+    """Shares of the sets of `train` in what is drawn, such as `[3, 1]`. Default: their sizes. An
+    epoch has every task at least once, and those of a small set with a large share several
+    times."""
     limit: PositiveInt | None = None
-    """Use only the first tasks, this many."""
+    """Use only the first tasks of each set, this many."""
     checks: PositiveInt | None = None
     """Judge by only the first checks of each task, this many."""
     held_out: int = Field(0, ge=0)
@@ -89,6 +94,19 @@ class TaskSettings(Section):
     too_long: Literal["refuse", "drop"] = "refuse"
     """What to do about a prompt that leaves no room for `rollout.max_tokens` in the context, or a
     dialogue or pair longer than it: `refuse` the run, or `drop` and count them."""
+
+    @property
+    def spec(self) -> str:
+        """The training sets in one line."""
+        return ", ".join(self.train)
+
+    @model_validator(mode="after")
+    def _each_set_has_one_weight(self) -> TaskSettings:
+        if len(set(self.train)) < len(self.train):
+            raise ValueError("`train` names a task set twice; give it a larger weight")
+        if len(self.weights) not in (0, len(self.train)):
+            raise ValueError(f"`weights` has {len(self.weights)}, and `train` {len(self.train)}")
+        return self
 
 
 class DatasetSettings(Section):

@@ -69,7 +69,7 @@ def _stage(stage: Path, text: str) -> list[str]:
     steps = max((row["step"] for row in rows), default=0)
     return [
         stage.name, settings["algorithm"]["name"], settings["policy"]["model"],
-        str(settings["tasks"]["train"]), str(settings["seed"]), str(steps),
+        ", ".join(settings["tasks"]["train"]), str(settings["seed"]), str(steps),
         f"{settings['optimizer'].get('lr', 0):g}", *ends,
     ]  # fmt: skip
 

@@ -11,6 +11,7 @@ from itertools import chain
 from statistics import fmean
 
 from assay.errors import DataError
+from assay.files import split_spec
 from assay.judge import Job
 from assay.judge.kinds.find import kind_of
 from assay.maths.seeds import derive
@@ -67,15 +68,17 @@ async def with_held_out(rollout: Rollout, context: RolloutContext) -> Rollout:
 
 
 def describe_held_out(
-    groups: Sequence[Sequence[Rollout]], held_out: Mapping[str, Task], task_set: str
+    groups: Sequence[Sequence[Rollout]], held_out: Mapping[str, Task], sets: Mapping[str, str]
 ) -> Metrics:
     """Metrics of the rollouts whose tasks have held-out checks, by family: the task set and the
-    language. Rollouts that the machine failed are left out.
+    language. `sets` has the set of each task by its id. Rollouts that the machine failed are left
+    out.
     """
     families: defaultdict[str, list[Rollout]] = defaultdict(list)
     for rollout in chain.from_iterable(groups):
         lost = rollout.held_out is not None and rollout.held_out.verdict is Verdict.INFRA
         if rollout.task.id in held_out and rollout.score is not None and not lost:
+            task_set, _ = split_spec(sets[rollout.task.id])
             families[f"{task_set}/{rollout.task.language}"].append(rollout)
     metrics: Metrics = {}
     for family, rollouts in families.items():

@@ -62,22 +62,23 @@ def warn_of_template(sft: RunSettings, row: Task, rl: RunSettings, task: Task) -
 
 
 def warn_of_overlap(
-    settings: RunSettings, train: Sequence[Task], spec: str, bench: Sequence[Task]
+    stage: str, spec: str, train: Sequence[Task], bench_spec: str, bench: Sequence[Task]
 ) -> None:
-    """Log a warning if tasks of the evaluation's set `spec` are trained on, by exact copies
+    """Log a warning if tasks of an evaluation's set are in the training set `spec`, by exact copies
     alone.
     """
-    specs = settings.tasks.train, spec
-    if spec != settings.tasks.train and (same := also_trained_on(train, bench)):
+    if bench_spec != spec and (same := also_trained_on(train, bench)):
         log.warning(
             "stage %r: %d of %d tasks of %s are also in %s, such as %s: their pass rate says"
             " nothing about other tasks; `assay overlap %s %s` shows them",
-            settings.stage, len(same), len(bench), specs[1], specs[0], same[0], *specs,
+            stage, len(same), len(bench), bench_spec, spec, same[0], spec, bench_spec,
         )  # fmt: skip
 
 
 def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[str]:
     rollout, model = settings.rollout, settings.policy.model
+    if settings.tasks.weights and learns_from == "pairs":
+        yield "tasks.weights has no effect on a file of pairs; leave it out"
     if learns_from == "rollouts":
         if not _rewards_can_teach(settings):
             yield (
@@ -132,11 +133,12 @@ def _warnings(
             "save.best compares evaluations, and there is one at most; set evaluate.tasks and"
             " evaluate.every"
         )
-    if evaluate and settings.tasks.train in evaluate.tasks:
-        yield (
-            f"evaluate.tasks = {settings.tasks.train!r} is trained on: its pass rate says nothing"
-            " about other tasks"
-        )
+    for spec in evaluate.tasks if evaluate else ():
+        if spec in settings.tasks.train:
+            yield (
+                f"evaluate.tasks = {spec!r} is trained on: its pass rate says nothing about other"
+                " tasks"
+            )
     if learns_from == "dialogues":
         batch = settings.dataset.batch_size
         there = sum(len(task.demonstrations) or task.reference is not None for task in tasks)

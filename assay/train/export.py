@@ -92,7 +92,8 @@ def export(source: Path, out: Path, trust_remote_code: bool = False) -> Path:
     )  # fmt: skip
     base = str(next(iter(tables.values()))["policy"]["model"])
     base = f"`{Path(base).name if base[0] in './' else base}`"
-    sets = {name: f"`{table['tasks']['train']}`" for name, table in tables.items()}
+    trained_on = {name: table["tasks"]["train"] for name, table in tables.items()}
+    sets = {name: ", ".join(f"`{spec}`" for spec in specs) for name, specs in trained_on.items()}
     card = MODEL_CARD.format(
         name=out.name, run=stage.parent.name, stage=stage.name,
         steps=int(checkpoint.name.removeprefix("step_")),

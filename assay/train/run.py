@@ -57,6 +57,8 @@ class Stage:
     """Training tasks."""
     evaluation_tasks: dict[str, list[Task]]
     """By task set; empty without `evaluate`."""
+    sets: Mapping[str, str]
+    """By id, the set of each training task."""
     held_out: Mapping[str, Task] = field(default_factory=dict)
     """By id, the training tasks with the checks that are held out of the reward."""
     base: str = BASE
@@ -71,7 +73,7 @@ class Stage:
         tested = "".join(sets)
         return (
             f"{made.stage}: {made.algorithm['name']} of {made.policy.model}, {length},"
-            f" {len(self.tasks)} tasks of {made.tasks.train}{tested and tested + ' to evaluate'}"
+            f" {len(self.tasks)} tasks of {made.tasks.spec}{tested and tested + ' to evaluate'}"
         )
 
     @property
@@ -290,6 +292,7 @@ async def make_source(
                 stage.settings,
                 [[one] for one in await play(stage.tasks, context, progress, last_only=last_only)],
                 policy,
+                stage.sets,
             )
         case "pairs":
             return DatasetSource(
@@ -299,7 +302,7 @@ async def make_source(
             )
         case "rollouts":
             return RolloutSource(
-                stage.settings, stage.tasks, policy, context, algorithm.max_resamples
+                stage.settings, stage.tasks, policy, context, algorithm.max_resamples, stage.sets
             )
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from assay.config.sections import RunSettings
 from assay.errors import DataError
-from assay.files import split_spec
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts, within
@@ -79,16 +80,19 @@ class DatasetSource(Source):
     temperature = 1.0
 
     def __init__(
-        self, settings: RunSettings, rows: Sequence[Sequence[Sample]], policy: Policy
-    ) -> None:
+        self, settings: RunSettings, rows: Sequence[Sequence[Sample]], policy: Policy,
+        sets: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`sets`: the set of each task by its id, where rows are of tasks."""
         self.settings = settings
         if not rows:
             raise DataError(
-                f"{settings.tasks.train} has neither demonstrations nor references to learn from"
+                f"{settings.tasks.spec} has neither demonstrations nor references to learn from"
             )
         sized = [(max(len(one.tokens) for one in row), row[0].group, row) for row in rows]
         what = f"{{}} tokens to learn from, more than the model's context of {policy.context}"
-        self.rows = within(policy.context, sized, settings.tasks.too_long, what)
+        fitting = within(policy.context, sized, settings.tasks.too_long, what)
+        self.rows = in_shares(fitting, [sets.get(row[0].group, "") for row in fitting], settings)
         self.steps_per_epoch = len(self.rows) / settings.dataset.batch_size
 
     async def next(self, step: int) -> StepData:
@@ -121,13 +125,16 @@ class RolloutSource(Source):
         policy: Policy,
         context: RolloutContext,
         max_resamples: int = 0,
+        sets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`sets`: the set of each task by its id."""
         rollout = self.rollout = settings.rollout
-        self.task_set = split_spec(settings.tasks.train)[0]
+        self.sets = sets
         self.max_resamples = max_resamples
-        self.tasks = make_prompts(
+        prompts = make_prompts(
             tasks, context.prompter, rollout.max_tokens, policy.context, settings.tasks.too_long
         )
+        self.tasks = in_shares(prompts, [sets.get(one.task.id, "") for one in prompts], settings)
         self.context = context
         self.context.generation.capacity = lambda: context.engine.max_concurrent
         self.temperature = rollout.temperature
@@ -189,7 +196,7 @@ class RolloutSource(Source):
             rounds += 1
         samples = to_samples(usable, self.rollout.max_tokens)
         metrics = describe(groups) | staleness(groups, step)
-        metrics |= describe_held_out(groups, self.context.held_out, self.task_set)
+        metrics |= describe_held_out(groups, self.context.held_out, self.sets)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
         return StepData(samples, metrics, groups)
 
@@ -221,6 +228,20 @@ class RolloutSource(Source):
         return await group(
             prompted_task, self.rollout.group_size, self.context, self.seed("sample", number)
         )
+
+
+def in_shares(items: Sequence[T], sets: Sequence[str], settings: RunSettings) -> list[T]:
+    """The items, repeated so that each set has its share of `tasks.weights`, and every item is
+    there at least once. `sets` has the set of each item.
+    """
+    if not settings.tasks.weights:
+        return list(items)
+    weights, sizes = settings.tasks.weights, Counter(sets)
+    shares = dict(zip(settings.tasks.train, weights, strict=True))
+    each = [shares[one] / sizes[one] for one in sets]
+    ends = [int(end / min(each) + 1e-6) for end in accumulate(each, initial=0.0)]
+    counts = (after - before for before, after in pairwise(ends))
+    return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:

@@ -8,14 +8,14 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 from assay import environments, rewards
 from assay.algorithms import algorithms
 from assay.config.load import Plan
 from assay.config.sections import RunSettings
-from assay.errors import SettingsError
+from assay.errors import DataError, SettingsError
 from assay.evaluate import plots
 from assay.evaluate.benchmark import axes_of, load_sets
 from assay.evaluate.report import Evaluation, label, read_report, write_report
@@ -43,6 +43,7 @@ from assay.train.learner import Learner, OpenLearner
 from assay.train.loop import train
 from assay.train.optimizer import WIDTH, with_default_lr
 from assay.train.run import BASE, Stage, open_run
+from assay.types import Task
 
 log = logging.getLogger(__name__)
 
@@ -161,23 +162,39 @@ def prepare(
         if not dry_run:
             as_folder(base, progress)
     judged = algorithm.learns_from == "rollouts"
-    tasks = load(settings.tasks.train, limit=settings.tasks.limit, judged=judged)
-    tasks = [replace(task, checks=task.checks[: settings.tasks.checks]) for task in tasks]
+    tasks, sets = _training_tasks(settings, judged)
     count = settings.tasks.held_out if judged else 0
-    tasks, held_out = hold_out(
-        tasks, count, derive(settings.seed, "held_out"), settings.tasks.train
-    )
+    seed = derive(settings.seed, "held_out")
+    tasks, held_out = hold_out(tasks, count, seed, settings.tasks.spec)
     evaluation_tasks = load_sets(settings.evaluate, environment) if settings.evaluate else {}
-    environments.require_fit(environment, tasks, settings.tasks.train)
-    for spec, bench in evaluation_tasks.items():
-        warn_of_overlap(settings, tasks, spec, bench)
+    environments.require_fit(environment, tasks, settings.tasks.spec)
+    for spec, (bench, bench_tasks) in product(settings.tasks.train, evaluation_tasks.items()):
+        own = [task for task in tasks if sets[task.id] == spec]
+        warn_of_overlap(settings.stage, spec, own, bench, bench_tasks)
     width = WIDTH
     if has_config(settings.policy, dry_run):
         settings = settings.model_copy(update={"policy": with_dtype(settings.policy)})
         width = width_of(settings.policy)
     settings = with_default_lr(settings, algorithm.learns_from, adapted, width)
     check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
-    return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
+    return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, sets, held_out)
+
+
+def _training_tasks(settings: RunSettings, judged: bool) -> tuple[list[Task], dict[str, str]]:
+    """The tasks of all training sets, and the set of each by its id. Raises DataError where two
+    sets have tasks of one id.
+    """
+    tasks: list[Task] = []
+    sets: dict[str, str] = {}
+    for spec in settings.tasks.train:
+        for task in load(spec, limit=settings.tasks.limit, judged=judged):
+            if task.id in sets:
+                raise DataError(
+                    f"{spec} and {sets[task.id]} both have a task {task.id!r}; rename one"
+                )
+            sets[task.id] = spec
+            tasks.append(replace(task, checks=task.checks[: settings.tasks.checks]))
+    return tasks, sets
 
 
 async def _run_stage(stage: Stage, progress: Progress, make_learner: OpenLearner) -> bool:

@@ -307,7 +307,7 @@ def test_every_path_in_a_file_is_relative_to_that_file(
     assert s.engine.python == "sub/venv/bin/python"
     assert s.evaluate
     assert (s.tasks.train, s.evaluate.tasks) == (
-        "sub/t.jsonl",
+        ("sub/t.jsonl",),
         ("humaneval:sub/rows/e.jsonl.gz",),
     )
 
@@ -343,7 +343,7 @@ def test_paths_on_the_command_line_and_the_default_folder_are_relative_to_the_wo
     (tmp_path / "mine.py").write_text("")
     file = write(tmp_path / "sub", MINIMAL).relative_to(tmp_path)
     (settings,) = load_plan(file, ["--tasks.train", "t.jsonl", "--plugins", "mine.py"]).stages
-    assert (settings.folder, settings.tasks.train) == ("runs", "t.jsonl")
+    assert (settings.folder, settings.tasks.train) == ("runs", ("t.jsonl",))
     assert settings.plugins == ("mine.py",)
 
 

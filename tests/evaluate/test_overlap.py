@@ -18,7 +18,6 @@ from assay.evaluate.syntax import syntax_of
 from assay.tasks import load
 from assay.train.check_settings import warn_of_overlap
 from assay.types import Check, Task
-from tests.policies import run_settings
 
 ORIGINAL = '''
 def below(items: list[int], limit: int = 3) -> int:
@@ -180,12 +179,11 @@ def test_training_warns_once_of_evaluation_tasks_that_are_exact_copies(
         task("y/2", program=LONGER),
     ]  # fmt: skip
     assert also_trained_on(train, bench) == ["y/1", "z", "X/1"]
-    settings = run_settings(evaluate={"tasks": "bench.jsonl"})
     with caplog.at_level(logging.WARNING):
-        warn_of_overlap(settings, train, "bench.jsonl", bench)
-        warn_of_overlap(settings, train, "bench.jsonl", bench[3:])
+        warn_of_overlap("stage", "train.jsonl", train, "bench.jsonl", bench)
+        warn_of_overlap("stage", "train.jsonl", train, "bench.jsonl", bench[3:])
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "3 of 5 tasks of bench.jsonl are also in drills:train, such as y/1" in line
+    assert "3 of 5 tasks of bench.jsonl are also in train.jsonl, such as y/1" in line
 
 
 @pytest.mark.long

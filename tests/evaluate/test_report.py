@@ -220,7 +220,7 @@ lr = 1e-5
 [policy]
 model = "start"
 [tasks]
-train = "drills:train"
+train = ["drills:train", "mbpp"]
 """
 
 
@@ -234,7 +234,7 @@ def test_the_report_of_a_run_has_its_model_algorithm_settings_versions_and_times
     write_report(tmp_path, [])
     text = (tmp_path / "report.md").read_text()
     assert (
-        "| grpo | grpo | start | drills:train | 3 | 2 | 1e-05 | 2023-11-14 22:13:20"
+        "| grpo | grpo | start | drills:train, mbpp | 3 | 2 | 1e-05 | 2023-11-14 22:13:20"
         " | 2023-11-14 23:13:20 |"
     ) in text
     assert f"torch {version('torch')}" in text

@@ -80,7 +80,7 @@ def test_each_family_has_its_rates_and_what_the_machine_failed_is_in_none(
         rolled(None, paid=False), lost,
     ]  # fmt: skip
     metrics = describe_held_out(
-        [python, [rolled(Verdict.PASS, language="go")]], {"double": DOUBLE}, "mine"
+        [python, [rolled(Verdict.PASS, language="go")]], {"double": DOUBLE}, {"double": "mine:a"}
     )
     names = ("rollouts", "paid_pass_rate", "pass_rate", "gap")
     values = {"python": (4.0, 3 / 4, 1 / 4, 1 / 2), "go": (1.0, 1.0, 1.0, 0.0)}
@@ -89,11 +89,11 @@ def test_each_family_has_its_rates_and_what_the_machine_failed_is_in_none(
         for language, numbers in values.items()
         for name, value in zip(names, numbers, strict=True)
     }
-    assert describe_held_out([python], {}, "mine") == {}
+    assert describe_held_out([python], {}, {}) == {}
     trusted = replace(
         rolled(Verdict.PASS), held_out=Execution(Verdict.PASS, trusted=("own_equality",))
     )
-    rates = describe_held_out([[trusted]], {"double": DOUBLE}, "mine")
+    rates = describe_held_out([[trusted]], {"double": DOUBLE}, {"double": "mine"})
     assert rates["held_out/gap/mine/python"] == 1, "a pass on trust may be forged"
 
 

@@ -185,6 +185,6 @@ def test_a_warning_about_rows_is_printed_once_for_a_plan(
     (tmp_path / "run.toml").write_text(f"{common}[stages.a]\n[stages.b]\n")
     with caplog.at_level(logging.WARNING):
         for settings in options.checked_plan(tmp_path / "run.toml", []).stages:
-            load(settings.tasks.train, judged=False)
+            load(settings.tasks.spec, judged=False)
     (record,) = caplog.records
     assert "'zzz'" in record.getMessage()

@@ -28,5 +28,5 @@ def test_a_stage_needs_a_judge_for_rollouts_evaluation_and_played_demonstrations
 ) -> None:
     algorithm: Any = SimpleNamespace(learns_from=learns_from)
     built = environments.build({"name": environment})
-    stage = Stage(run_settings(), algorithm, Reward([]), built, [], bench)
+    stage = Stage(run_settings(), algorithm, Reward([]), built, [], bench, {})
     assert stage.needs_judge is needed

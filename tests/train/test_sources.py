@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -277,3 +278,27 @@ def test_a_pair_drawn_twice_in_a_step_makes_two_groups(tmp_path: Path) -> None:
         DatasetSource(run_settings(dataset={"batch_size": 2}), rows, policy).next(0)
     ).samples
     assert [sample.group[0] for sample in samples] == ["0", "0", "1", "1"]
+
+
+def test_a_set_has_its_share_of_the_draws_and_no_task_is_left_out(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    sets = {"t/0": "large", "t/1": "large", "t/2": "large", "t/3": "small"}
+    context: Any = SimpleNamespace(prompter=Prompter(policy.chat), generation=SimpleNamespace())
+    settings = run_settings(
+        tasks={"train": ["large", "small"], "weights": [1, 3]}, rollout={"max_tokens": 8}
+    )
+    source = RolloutSource(settings, TASKS[:4], policy, context, sets=sets)
+    counts = Counter(one.task.id for one in source.tasks)
+    assert counts == {"t/0": 1, "t/1": 1, "t/2": 1, "t/3": 9}, "3 of 12 draws, and 9 of 12"
+    drawn = Counter(one.task.id for one in draw(source.tasks, 12, 0, seed=5))
+    assert drawn == counts
+
+
+def test_demonstrations_of_a_set_have_its_share_too(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    rows = [[one] for task in TASKS[:3] for one in Prompter(policy.chat).samples(task)]
+    sets = {"t/0": "large", "t/1": "large", "t/2": "small"}
+    settings = run_settings(tasks={"train": ["large", "small"], "weights": [1, 1.5]})
+    source = DatasetSource(settings, rows, policy, sets)
+    counts = Counter(row[0].group for row in source.rows)
+    assert counts == {"t/0": 1, "t/1": 1, "t/2": 3}
