@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
@@ -49,9 +50,10 @@ MAY_CHANGE = (
     "engine.weights_folder", "slurm",
 )  # fmt: skip
 """Settings that may differ when a run continues: they do not change what a step computes."""
+RATE = ("optimizer.lr", "optimizer.schedule", "optimizer.warmup_steps")
 LENGTH = ("steps", "epochs")
-"""Settings that may differ under a constant schedule only: the learning rate of other schedules
-depends on the length."""
+"""Settings that may differ from the next step on, which is told and kept in events.jsonl: the
+learning rates, unless the stage has finished, and the length, unless rates depend on it."""
 LOCK = "lock"
 """Name of the file in a run's folder that a trainer locks."""
 
@@ -93,22 +95,45 @@ class StageFolder:
 
     def check(self) -> None:
         """Raises SettingsError when the folder has checkpoints that other settings made."""
-        if self.latest() and self.saved.is_file():
-            texts = self.saved.read_text(encoding="utf-8"), dump(self.settings, self.path)
-            old, new = (flat(absolute(tomllib.loads(text), self.path)) for text in texts)
-            free = (
-                *MAY_CHANGE,
-                *(LENGTH if self.settings.optimizer.schedule == "constant" else ()),
+        changed, schedule = self._changed(), self.settings.optimizer.schedule
+        depend = schedule != "constant" and "optimizer.schedule" not in changed
+        free = (*MAY_CHANGE, *RATE, *(() if depend else LENGTH))
+        refused = {key for key in changed if not _within(key, free)}
+        why = f", on which the learning rates of a {schedule} schedule depend"
+        self._refuse(refused, why if refused <= set(LENGTH) else "")
+
+    def note_changes(self, done: int, steps: int) -> str:
+        """Keep the changes of RATE and LENGTH after `done` steps of so many as an event; returns
+        them in one line, empty if there are none. Raises SettingsError for another rate where the
+        stage has finished: its weights were learned with the old one.
+        """
+        changed = {key: how for key, how in self._changed().items() if key in (*RATE, *LENGTH)}
+        if done >= steps:
+            self._refuse(changed.keys() & RATE)
+        text = ", ".join(f"{key} {how}" for key, how in changed.items())
+        if text:
+            text = f"from step {done + 1} on: {text}"
+            event = {"step": done, "event": "settings", "text": text, "time": time.time()}
+            with (self.path / "events.jsonl").open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(event) + "\n")
+        return text
+
+    def _changed(self) -> dict[str, str]:
+        """How each setting differs from those that made the checkpoints: `0.1 -> 0.2`."""
+        if not (self.latest() and self.saved.is_file()):
+            return {}
+        texts = self.saved.read_text(encoding="utf-8"), dump(self.settings, self.path)
+        old, new = (flat(absolute(tomllib.loads(text), self.path)) for text in texts)
+        keys = sorted(old.keys() | new.keys())
+        pairs = {key: (old.get(key, "none"), new.get(key, "none")) for key in keys}
+        return {key: f"{was} -> {now}" for key, (was, now) in pairs.items() if was != now}
+
+    def _refuse(self, changed: Iterable[str], why: str = "") -> None:
+        if names := ", ".join(sorted(changed)):
+            raise SettingsError(
+                f"{self.path} was made with other settings ({names}{why}): choose another"
+                " --name, or start over with --fresh"
             )
-            differ = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-            if changed := sorted(key for key in differ if not _within(key, free)):
-                schedule = self.settings.optimizer.schedule
-                why = f", on which the learning rates of a {schedule} schedule depend"
-                raise SettingsError(
-                    f"{self.path} was made with other settings ({', '.join(changed)}"
-                    f"{why if set(changed) <= set(LENGTH) else ''}): choose another --name, or"
-                    " start over with --fresh"
-                )
 
     def open(self) -> None:
         """Create the folder, or clean up after a killed trainer; write the current settings."""

@@ -232,6 +232,8 @@ async def open_run(
             make_learner, settings, stage.algorithm, policy, steps, source.temperature
         )
         done = await in_own_thread(folder.restore, learner, source)
+        if changes := folder.note_changes(done, steps):
+            progress.say(f"{settings.stage}: {changes}", result=True)
         folder.open()
         tracker = open_trackers(
             settings, folder.path, progress, start_step=done, total_steps=steps,

@@ -137,6 +137,50 @@ def test_more_steps_where_the_learning_rates_would_be_others_are_refused_with_th
         run(tmp_path, PLAN, *words, "--steps", "2")
 
 
+def rates(folder: Path) -> dict[int, float]:
+    """The learning rate of each step."""
+    lines = (folder / "runs/run/first/metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    return {row["step"]: row["learn/lr"] for row in rows if "learn/lr" in row}
+
+
+def test_a_stopped_stage_goes_on_with_another_rate_and_schedule_says_so_and_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--steps", "4", "--save.every", "1", "--evaluate.before", "false")
+    saved = StageFolder.save
+
+    def stop_after_two(folder: StageFolder, learner: Any, step: int, *more: Any) -> None:
+        saved(folder, learner, step, *more)
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageFolder, "save", stop_after_two)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, PLAN, *words, "--optimizer.lr", "0.01")
+    capsys.readouterr()
+    rest = ("--optimizer.lr", "0.02", "--optimizer.schedule", "linear")
+    run(tmp_path, PLAN, *words, *rest)
+    told = "from step 3 on: optimizer.lr 0.01 -> 0.02, optimizer.schedule constant -> linear"
+    assert f"first: {told}\n" in capsys.readouterr().out
+    (event,) = map(json.loads, (tmp_path / "runs/run/first/events.jsonl").read_text().splitlines())
+    assert (event["step"], event["event"], event["text"]) == (2, "settings", told)
+    assert rates(tmp_path) == pytest.approx({1: 0.01, 2: 0.01, 3: 0.01, 4: 0.005})
+    run(tmp_path, PLAN, *words, *rest)
+    assert "->" not in capsys.readouterr().out, "it is told once"
+
+
+def test_a_finished_stage_refuses_another_rate_for_its_weights_were_learned_with_the_old_one(
+    tmp_path: Path,
+) -> None:
+    run(tmp_path, PLAN, "--optimizer.lr", "0.01")
+    before = (tmp_path / "runs/run/first/config.toml").read_text()
+    with pytest.raises(SettingsError, match=r"made with other settings \(optimizer.lr\)"):
+        run(tmp_path, PLAN, "--optimizer.lr", "0.02")
+    assert (tmp_path / "runs/run/first/config.toml").read_text() == before
+
+
 def test_a_checkpoint_is_renamed_before_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
