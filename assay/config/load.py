@@ -6,7 +6,9 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin
@@ -17,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from assay.config.evaluation import EvaluationRun
 from assay.config.messages import all_keys, refusal, section_of
 from assay.config.sections import RunSettings
-from assay.config.toml_files import Place, Table, TomlFile, has, read_files, relative_to
+from assay.config.toml_files import Place, Table, TomlFile, flat, has, read_files, relative_to
 from assay.errors import SettingsError
 from assay.files import split_spec
 from assay.registry import load_plugins, registry_of, suggest
@@ -25,6 +27,8 @@ from assay.registry import load_plugins, registry_of, suggest
 S = TypeVar("S", RunSettings, EvaluationRun)
 Short = Mapping[str, str]
 """Short names of settings on the command line: {"samples": "evaluate.samples"}."""
+UNSET = "unset"
+"""The key that names settings of a base which a file, or a command line, goes without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,8 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         _require_tables(file.table, file.where)
     for change in plan.changes:
         _require_tables(change.table, plan.source)
-    changes = merge(*(change.table for change in plan.changes))
+    common, changes = _layers(plan)
     stage_changes = changes.pop("stages", {})
-    common = merge(*(file.table for file in reversed(plan.files)))
     tables = common.pop("stages", None)
     if tables is None:
         tables = {str(common.get("algorithm", {}).get("name", "train")): {}}
@@ -128,16 +131,37 @@ def load_evaluation(path: Path | None, overrides: Sequence[str], short: Short) -
     plan = Plan(files, tuple(parse_overrides(overrides, short)))
     for change in plan.changes:
         _require_tables(change.table, plan.source, EvaluationRun)
-    common = merge(*(file.table for file in reversed(plan.files)))
+    common, changes = _layers(plan)
     training = {"stages", *RunSettings.model_fields} - EvaluationRun.model_fields.keys()
     table = {key: value for key, value in common.items() if key not in training}
     with plan.blaming(""):
         _require_tables(table, plan.source, EvaluationRun)
-        changed = merge({"evaluate": {}}, table, *(change.table for change in plan.changes))
+        changed = merge({"evaluate": {}}, table, changes)
         run = _checked(EvaluationRun, changed, short)
     _require(plan, "", [("environments", ("environment", "name"), run.environment.get("name")),
                         *_task_sets(("evaluate", "tasks"), run.evaluate.tasks)])  # fmt: skip
     return run
+
+
+def _layers(plan: Plan) -> tuple[Table, Table]:
+    """The files over one another, and the changes of the command line. `unset` takes keys away from
+    the files before it. Raises SettingsError for a key that is not there.
+    """
+    merged: Table = {}
+    changes = merge(*(change.table for change in plan.changes))
+    typed = [(one.words, {UNSET: one.table[UNSET]}) for one in plan.changes if UNSET in one.table]
+    changes.pop(UNSET, None)
+    for where, table in [*((str(file.path), file.table) for file in plan.files[::-1]), *typed]:
+        names = table.get(UNSET, [])
+        for name in names if isinstance(names, list) else [names]:
+            if not has(merged, tuple(str(name).split("."))):
+                offer = suggest(str(name), flat(merged))
+                raise SettingsError(f"{where}: unset {name!r}, which nothing sets; {offer}")
+            *tables, key = str(name).split(".")
+            del reduce(dict.__getitem__, tables, merged)[key]
+        own = {key: value for key, value in table.items() if key != UNSET}
+        merged = merge(merged, deepcopy(own))  # the files keep what is taken away here
+    return merged, changes
 
 
 def _checked(kind: type[S], table: Table, short: Short = MappingProxyType({})) -> S:

@@ -46,8 +46,9 @@ class PolicySettings(Section):
     """The model that is trained."""
 
     model: str = "tiny"
-    """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, a GGUF file, or a name on
-    the Hugging Face hub (recipes.md, "Models")."""
+    """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, the folder of a run or stage
+    (its best checkpoint if `save.best` keeps one, else its newest), a GGUF file, or a name on the
+    Hugging Face hub (recipes.md, "Models")."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Data type of forward and backward passes. Trained weights always have float32 master copies,
     so small updates are not lost. `auto`: `bfloat16` for models of 512 and more hidden units, if

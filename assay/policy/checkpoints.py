@@ -37,6 +37,13 @@ def checkpoints_of(folder: Path) -> list[Path]:
     return [one for each in in_order for one in each]
 
 
+def best_of(stage: Path) -> Path | None:
+    """The best checkpoint of a stage by `save.best`, if any."""
+    file = stage / "best.json"
+    step = json.loads(file.read_text())["step"] if file.is_file() else None
+    return by_step(stage / "checkpoints").get(step)
+
+
 def require_whole(checkpoint: Path) -> None:
     """Raises DataError for a checkpoint with a file that is missing or cut off, or a weight that
     is not a finite number.

@@ -36,7 +36,7 @@ from assay.files import (
     replacing,
     write_atomically,
 )  # fmt: skip
-from assay.policy.checkpoints import list_files, newest_whole, require_whole
+from assay.policy.checkpoints import best_of, list_files, newest_whole, require_whole
 from assay.prompts import CARD
 from assay.registry import one_line
 from assay.train.learner import Learner
@@ -166,15 +166,20 @@ class StageFolder:
         how = settings.model_dump(mode="json", exclude={"every", "before"}) if settings else {}
         return {"step": done, **how}
 
+    def started_from(self) -> Path | None:
+        """The model that the stage has started from, if it has a checkpoint of its own."""
+        if not (self.latest() and self.saved.is_file()):
+            return None
+        table = absolute(tomllib.loads(self.saved.read_text(encoding="utf-8")), self.path)
+        return Path(table["policy"]["model"])
+
     def latest(self) -> Path | None:
         """The folder of the newest checkpoint, if any."""
         return next(reversed(by_step(self.checkpoints).values()), None)
 
     def best(self) -> Path | None:
         """The folder of the best checkpoint by `save.best`, if any."""
-        file = self.path / "best.json"
-        folder = self._at(json.loads(file.read_text())["step"]) if file.is_file() else None
-        return folder if folder and folder.is_dir() else None
+        return best_of(self.path)
 
     def track_best(self, step: int, metrics: Metrics) -> None:
         """Note the checkpoint after `step` steps as the best if its metric is higher."""

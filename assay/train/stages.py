@@ -20,6 +20,7 @@ from assay.evaluate import plots
 from assay.evaluate.benchmark import axes_of, load_sets
 from assay.evaluate.report import Evaluation, label, read_report, write_report
 from assay.maths.seeds import derive
+from assay.policy.checkpoints import best_of, checkpoints_of, newest_whole
 from assay.policy.gguf import as_folder
 from assay.policy.load import (
     base_model_of,
@@ -132,6 +133,7 @@ def prepare_all(
     """
     stages, adapted = [], False
     for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
+        settings = with_checkpoint(settings)
         adapted = is_adapted(settings.policy) or (adapted and not anew)
         with plan.blaming(settings.stage):
             stages.append(prepare(settings, adapted, dry_run=dry_run, progress=progress))
@@ -139,6 +141,22 @@ def prepare_all(
         if (sft.algorithm.learns_from, rl.algorithm.learns_from) == ("dialogues", "rollouts"):
             warn_of_template(sft.settings, sft.tasks[0], rl.settings, rl.tasks[0])
     return stages
+
+
+def with_checkpoint(settings: RunSettings) -> RunSettings:
+    """The settings with a checkpoint as `policy.model` where that is the folder of a run or stage:
+    the one that this stage has started from, else the last stage's best, or else the newest whole
+    one. Raises DataError where all are broken.
+    """
+    checkpoints = checkpoints_of(Path(settings.policy.model))
+    if not checkpoints:
+        return settings
+    best, start = best_of(checkpoints[-1].parents[1]), StageFolder(settings).started_from()
+    model = next((one for one in checkpoints if one.resolve() == start), None)
+    model = model or newest_whole([*checkpoints, *([best] if best else [])])
+    return settings.model_copy(
+        update={"policy": settings.policy.model_copy(update={"model": str(model)})}
+    )
 
 
 def prepare(

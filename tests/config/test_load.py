@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from assay.algorithms import algorithms
-from assay.config.load import dump, load_plan, merge, parse_overrides
+from assay.config.load import dump, load_evaluation, load_plan, merge, parse_overrides
 from assay.config.messages import OTHER_NAMES, all_keys
 from assay.config.sections import PolicySettings, RunSettings
 from assay.errors import SettingsError
@@ -446,3 +447,69 @@ def test_prefetching_groups_needs_staleness(tmp_path: Path) -> None:
         load_plan(write(tmp_path, MINIMAL + "rollout.prefetch_groups = 2\n"))
     text = MINIMAL + "rollout = { prefetch_groups = 2, max_staleness = 1 }\n"
     assert load_plan(write(tmp_path, text)).stages[0].rollout.prefetch_groups == 2
+
+
+BASE = """
+steps = 5
+algorithm = { name = "grpo", kl = 0.1 }
+tasks = { train = "drills:train", limit = 4 }
+evaluate = { tasks = "drills:test", limit = 2 }
+[stages.one]
+[stages.two]
+"""
+
+
+def test_a_file_goes_without_what_it_unsets_of_its_base(tmp_path: Path) -> None:
+    write(tmp_path, BASE, "base.toml")
+    away = 'unset = ["steps", "evaluate", "stages.two", "tasks.limit"]'
+    plan = load_plan(write(tmp_path, f'base = "base.toml"\nepochs = 2\n{away}'))
+    (stage,) = plan.stages
+    assert (stage.steps, stage.epochs, stage.evaluate) == (None, 2.0, None)
+    assert (stage.stage, stage.tasks.limit) == ("one", None)
+    assert plan.files[1].table["tasks"]["limit"] == 4, "the file is as it was read"
+
+
+def test_a_key_that_a_file_unsets_can_be_set_again_in_the_same_file(tmp_path: Path) -> None:
+    write(tmp_path, BASE, "base.toml")
+    own = 'base = "base.toml"\nunset = ["algorithm"]\nalgorithm.name = "sft"'
+    first, second = load_plan(write(tmp_path, own)).stages
+    assert first.algorithm == second.algorithm == {"name": "sft"}, "without the base's kl"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--unset", "steps", "--unset", "evaluate", "--epochs", "2"],
+        ["--unset", '["steps", "evaluate"]', "--epochs", "2"],
+    ],
+)
+def test_a_flag_unsets_what_the_files_set(tmp_path: Path, words: list[str]) -> None:
+    for stage in load_plan(write(tmp_path, BASE), words).stages:
+        assert (stage.steps, stage.epochs, stage.evaluate) == (None, 2.0, None)
+
+
+def test_an_evaluation_unsets_as_training_does(tmp_path: Path) -> None:
+    run = load_evaluation(write(tmp_path, BASE), ["--unset", "evaluate.limit"], {})
+    assert run.evaluate.limit is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "says"),
+    [
+        (
+            'unset = ["stpes"]',
+            [],
+            "run.toml: unset 'stpes', which nothing sets; did you mean 'steps'",
+        ),
+        ("", ["--unset", "seed"], "--unset seed: unset 'seed', which nothing sets"),
+        ("unset = 3", [], "run.toml: unset 3, which nothing sets"),
+        ("", ["--unset", "steps.one"], "unset 'steps.one', which nothing sets"),
+    ],
+)
+def test_a_key_to_unset_that_nothing_sets_is_refused(
+    tmp_path: Path, text: str, words: list[str], says: str
+) -> None:
+    write(tmp_path, BASE, "base.toml")
+    file = write(tmp_path, f'base = "base.toml"\n{text}')
+    with pytest.raises(SettingsError, match=re.escape(says)):
+        load_plan(file, words)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assay.config.load import load_evaluation, load_plan
-from assay.errors import SettingsError
+from assay.errors import SettingsError, UserError
 from assay.evaluate import evaluate
 from assay.progress import Progress
 from assay.train import stages
@@ -181,6 +181,32 @@ def test_a_finished_stage_refuses_another_rate_for_its_weights_were_learned_with
     assert (tmp_path / "runs/run/first/config.toml").read_text() == before
 
 
+def test_a_run_as_model_is_its_newest_checkpoint_and_a_resume_keeps_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = ("--folder", "runs")
+    run(tmp_path, PLAN, *own, "--name", "first", "--steps", "2", "--save.every", "1")
+    other = (*own, "--name", "second", "--policy.model", "runs/first", "--seed", "7")
+    run(tmp_path, PLAN, *other)
+    model = 'model = "../../first/first/checkpoints/step_000002"'
+    assert model in (tmp_path / "runs/second/first/config.toml").read_text()
+    run(tmp_path, PLAN, *own, "--name", "first", "--steps", "3", "--save.every", "1")
+    outcome = run(tmp_path, PLAN, *other, "--steps", "2")
+    assert outcome.finished, "the first run's newer checkpoint is not another model of the second"
+    assert model in (tmp_path / "runs/second/first/config.toml").read_text()
+
+
+def test_a_run_as_model_is_its_best_checkpoint_where_it_keeps_one(tmp_path: Path) -> None:
+    kept = ("--steps", "2", "--save.every", "1", "--save.best", "evaluate/pass@1")
+    first = run(tmp_path, PLAN, "--name", "first", *kept, "--evaluate.every", "1")
+    assert first.best
+    (first.best.parents[1] / "best.json").write_text('{"step": 1, "evaluate/pass@1": 0.9}')
+    words = ["--policy.model", str(tmp_path / "runs/first"), "--folder", str(tmp_path / "runs")]
+    (stage,) = stages.prepare_all(load_plan(tmp_path / "plan.toml", words))
+    assert stage.settings.policy.model == str(first.best.with_name("step_000001"))
+
+
 def test_a_checkpoint_is_renamed_before_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +226,25 @@ def test_a_checkpoint_is_renamed_before_it_is_removed(
             folder._prune()
     assert not checkpoint.exists()
     assert len(list(folder.checkpoints.glob(".step_000001.*.partial"))) == 1
+
+
+def test_two_sets_are_trained_on_in_one_run_in_their_shares(tmp_path: Path) -> None:
+    rows = [{"id": f"t{n}", "prompt": "f", "completion": "x"} for n in range(4)]
+    for name, some in (("a", rows[:3]), ("b", rows[3:]), ("c", rows[2:])):
+        text = "".join(json.dumps(row) + "\n" for row in some)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    text = PLAN.replace('tasks = { train = "drills:train", limit = 4 }', "")
+    text = text.replace("[stages.first]", "[stages.first.tasks]")
+    mixed = f'{text}train = ["a.jsonl", "b.jsonl"]\nweights = [1, 1]\n'
+    run(tmp_path, mixed, "--epochs", "1", "--unset", "steps")
+    lines = (tmp_path / "runs/run/first/metrics.jsonl").read_text().splitlines()
+    assert len([line for line in lines if "loss" in line]) == 3, "3 rows of each set, 2 a step"
+    for sets, says in (
+        ('["a.jsonl", "c.jsonl"]', "both have a task 't2'"),
+        ('["a.jsonl", "a.jsonl"]', "names a task set twice"),
+    ):
+        with pytest.raises(UserError, match=says):
+            run(tmp_path, f"{text}train = {sets}\n")
 
 
 def test_a_stage_judges_by_as_many_checks_as_the_settings_say(tmp_path: Path) -> None:
