@@ -21,18 +21,16 @@ def show_prompt(
     plan = options.checked_plan(config, context.args)
     options.quiet_transformers()
     from assay.policy.chat import open_chat
-    from assay.policy.load import is_adapted, tokenizer_source
+    from assay.policy.load import tokenizer_source
     from assay.policy.tiny import make_tiny
     from assay.policy.tokenizer import load_tokenizer
     from assay.rollout.prompter import Prompter
-    from assay.train.stages import prepare
+    from assay.train.stages import prepare_all
 
     last = ""
     with TemporaryDirectory() as folder:
-        for settings in plan.stages:
-            policy = settings.policy
-            with plan.blaming(settings.stage):
-                stage = prepare(settings, is_adapted(policy))
+        for stage in prepare_all(plan):
+            settings, policy = stage.settings, stage.settings.policy
             model = policy.model
             if model == "tiny":
                 model = str(make_tiny(Path(folder) / "tiny", stage.tasks, policy.tiny, seed=0))

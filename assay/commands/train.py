@@ -56,8 +56,11 @@ def train(
         _follow(plans[0], dry_run)
         return
     if dry_run:
+        from assay.train.stages import prepare_all
+
         for plan in plans:
-            _show_plan(plan, ["train", f"{config}", *context.args])
+            for stage in prepare_all(plan, dry_run=True):
+                typer.echo(stage.summary)
         return
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
     with Progress() as progress, _learners(plans[0]) as make_learner:
@@ -82,18 +85,6 @@ def train(
         launch = ["torchrun", "--nproc-per-node", ranks, "--no-python"] if ranks != "1" else []
         command = shlex.join([*launch, "assay", "train", str(config), *context.args, *chosen])
         typer.echo(f"stopped; continue with: {command}")
-
-
-def _show_plan(plan: Plan, words: list[str]) -> None:
-    from assay.train.stages import prepare_all
-
-    for stage in prepare_all(plan, dry_run=True):
-        typer.echo(stage.summary)
-    first = plan.stages[0]
-    if first.slurm:
-        from assay.distributed.slurm import sbatch
-
-        typer.echo(f"\n{sbatch(first.name, first.slurm, words)}")
 
 
 @contextmanager

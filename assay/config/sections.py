@@ -285,23 +285,6 @@ class DashboardSettings(Section):
     """Project of the run. W&B's tags are read from the environment variable `WANDB_TAGS`."""
 
 
-class SlurmSettings(Section):
-    """The batch file for Slurm that `assay train --dry-run` prints; the first stage's counts."""
-
-    nodes: PositiveInt = 1
-    """Number of machines."""
-    gpus_per_node: PositiveInt = 8
-    """GPUs of each machine."""
-    ranks_per_node: int = Field(0, ge=0)
-    """Ranks that learn on each machine; other GPUs are for vLLM servers. 0: one for each GPU."""
-    time: str = ""
-    """Time limit, such as `24:00:00`. Empty: the partition's."""
-    partition: str = ""
-    """Partition. Empty: the site's default."""
-    setup: tuple[str, ...] = ()
-    """Lines of shell before the run, such as `source .venv/bin/activate`."""
-
-
 class RunSettings(Section):
     """One stage of training, completely described."""
 
@@ -353,8 +336,6 @@ class RunSettings(Section):
     """How the policy is evaluated. Absent: no evaluation."""
     save: SaveSettings = SaveSettings()
     """Checkpoints during training."""
-    slurm: SlurmSettings | None = None
-    """How Slurm starts the run. Absent: no batch file."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> RunSettings:

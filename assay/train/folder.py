@@ -47,7 +47,7 @@ MAY_CHANGE = (
     "evaluate", "save", "trackers", "dashboard", "learner", "policy.gradient_checkpointing",
     "judge.slots", "judge.allow_weak_isolation", "judge.servers",
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
-    "engine.weights_folder", "slurm",
+    "engine.weights_folder",
 )  # fmt: skip
 """Settings that may differ when a run continues: they do not change what a step computes."""
 RATE = ("optimizer.lr", "optimizer.schedule", "optimizer.warmup_steps")
