@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,6 +47,19 @@ def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
                     loop.call_soon_threadsafe(task.cancel)
                 ended.wait()  # an interrupt while the thread starts leaves it to itself
             raise
+
+
+@contextlib.contextmanager
+def on_signals(handler: Callable[[int, FrameType | None], None], *more: int) -> Iterator[None]:
+    """Handle SIGINT, SIGTERM and `more` signals in the block; outside of the main thread none."""
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, *more) if main else ()
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 async def in_own_thread(function: Callable[..., T], *arguments: Any) -> T:

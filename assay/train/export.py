@@ -28,43 +28,8 @@ from assay.registry import one_line
 TOLERANCE = 1e-4
 """How far outputs of a merged adapter may be off, of their largest."""
 
-MODEL_CARD = """---
-library_name: transformers
-pipeline_tag: text-generation
-tags: [assay, code]
----
-
-# {name}
-
-Stage `{stage}` of the run `{run}`, after {steps} steps of training with assay. Base model: {base}.
-{merged}
-
-## Data
-
-{data}
-
-## Evaluation
-
-{evaluation}
-
-## Prompt
-
-The first training task, as the model reads it; `prompt.json` has the messages and settings.
-
-```python
-{prompt}
-```
-
-## Recipe
-
-{recipe}
-
-## Licence
-
-- Base model, {base}: its licence holds for these weights too.
-- Task sets, {sets}: see the licence of each.
-- assay, which trained it: Apache-2.0.
-"""
+MODEL_CARD = Path(__file__).with_name("model_card.md")
+"""The card, with what is filled in in braces."""
 
 
 def export(source: Path, out: Path, trust_remote_code: bool = False) -> Path:
@@ -94,7 +59,7 @@ def export(source: Path, out: Path, trust_remote_code: bool = False) -> Path:
     base = f"`{Path(base).name if base[0] in './' else base}`"
     trained_on = {name: table["tasks"]["train"] for name, table in tables.items()}
     sets = {name: ", ".join(f"`{spec}`" for spec in specs) for name, specs in trained_on.items()}
-    card = MODEL_CARD.format(
+    card = MODEL_CARD.read_text(encoding="utf-8").format(
         name=out.name, run=stage.parent.name, stage=stage.name,
         steps=int(checkpoint.name.removeprefix("step_")),
         base=base.replace("`start`", "random weights"),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from assay.evaluate.benchmark import benchmarks_of
 from assay.maths.seeds import derive
 from assay.policy.load import is_adapted
 from assay.progress import Progress
-from assay.sync import in_own_thread, run_in_thread, together
+from assay.sync import in_own_thread, on_signals, run_in_thread, together
 from assay.trackers.rollouts import write_rollouts
 from assay.train.estimate import Forecast, estimate, evaluations_of, size_of, static_parts
 from assay.train.memory import DeviceMemory, in_words
@@ -69,12 +68,8 @@ def _ending_at_once(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_signals(end):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from assay.rollout.meter import standstill
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
-from assay.sync import in_own_thread
+from assay.sync import in_own_thread, on_signals
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
@@ -314,12 +313,6 @@ def _stopping_on_signals(run: Run) -> Iterator[None]:
     kills the process. Under `nohup` SIGHUP stays ignored. Outside of the main thread nothing is
     changed.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:
         run.stopping = True
@@ -328,10 +321,6 @@ def _stopping_on_signals(run: Run) -> Iterator[None]:
         with suppress(RuntimeError):  # the signal came in the middle of another write
             run.progress.say("finishing this step, then saving; press Ctrl-C again to stop now")
 
-    for number in before:
-        signal.signal(number, stop)
-    try:
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    with on_signals(stop, *(() if ignored else (signal.SIGHUP,))):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
