@@ -7,7 +7,7 @@ PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo laptop test test-long test-integrations test-vllm test-browser test-gpu languages lint fuzz bench clean
+.PHONY: install demo laptop test test-quick test-long test-integrations test-vllm test-browser test-gpu languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -27,6 +27,11 @@ laptop: install
 
 test: install
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# The tests of what differs from the branch or commit BASE: minutes, where all take longer.
+BASE ?= main
+test-quick: install
+	$(BIN)/python -m pytest $(PARALLEL) $$($(BIN)/python .ci/touched.py $(BASE))
 
 test-long: install
 	$(BIN)/python -m pytest -m long -o timeout=1200 $(PARALLEL)

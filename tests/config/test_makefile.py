@@ -4,6 +4,7 @@ half.
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -63,3 +64,35 @@ def test_bench_runs_every_measurement() -> None:
     ).stdout
     for file in (file for file in (ROOT / "bench").glob("*.py") if "__main__" in file.read_text()):
         assert f"-m bench.{file.stem} " in f"{shown} ".replace("\n", " \n")
+
+
+def test_a_quick_run_has_the_tests_of_what_a_change_touches_and_all_where_it_may_touch_all() -> (
+    None
+):
+    touched = runpy.run_path(str(ROOT / ".ci" / "touched.py"))["touched"]
+    always = ["tests/test_architecture.py", "tests/test_docs.py"]
+    assert touched(["docs/data.md"], ROOT) == always
+    assert touched(["assay/train/run.py", "assay/train/model_card.md"], ROOT) == [
+        *always, "tests/train"
+    ]  # fmt: skip
+    assert touched(["assay/judge/codec.py", "assay/files.py", "assay/gone/x.py"], ROOT) == [
+        *always, "tests/judge", "tests/attacks", "tests/test_files.py"
+    ]  # fmt: skip
+    assert touched(["tests/train/test_stages.py", "tests/train/__init__.py"], ROOT) == [
+        *always, "tests/train/test_stages.py", "tests/train"
+    ]  # fmt: skip
+    assert touched(["pyproject.toml"], ROOT) == ["tests"]
+
+
+def test_ci_prints_the_seconds_of_each_step_also_where_one_fails(tmp_path: Path) -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    kept = [line for line in lines if not line.startswith(("step ", "if "))]
+    script = tmp_path / "ci" / "run"
+    script.parent.mkdir()
+    script.write_text("\n".join([*kept, "step true", "step sleep 1.1", "step false", "step true"]))
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    heading, first, second, failed, total = done.stdout.splitlines()
+    assert (heading, first, failed) == ("seconds of each step:", "0 s: true", "failed: false")
+    assert second in ("1 s: sleep 1.1", "2 s: sleep 1.1")
+    assert total.endswith(" s: all")
