@@ -1,4 +1,4 @@
-"""Prints the tests of what a change touches: `python .ci/touched.py main`, with what to compare to."""
+"""Prints the tests of what differs from a branch: `python .ci/touched.py main`."""
 
 from __future__ import annotations
 
