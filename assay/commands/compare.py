@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,4 +22,4 @@ def compare(
     from assay.evaluate.compare import compare as run
 
     found = run(evaluations)
-    options.print_result(found.as_dict(), as_json, [], found.markdown())
+    options.print_result(asdict(found), as_json, [], found.markdown())

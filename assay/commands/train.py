@@ -53,7 +53,10 @@ def train(
     plans, place = _plans(config, context.args, members)
     options.quiet_transformers()
     if os.environ.get("RANK", "0") != "0":
-        _follow(plans[0], dry_run)
+        if not dry_run:
+            from assay.distributed.job import follow
+
+            follow(plans[0].stages[0].learner.rank_minutes)
         return
     if dry_run:
         from assay.train.stages import prepare_all
@@ -99,14 +102,6 @@ def _learners(plan: Plan) -> Iterator[OpenLearner]:
         from assay.train.learner import Learner
 
         yield Learner
-
-
-def _follow(plan: Plan, dry_run: bool) -> None:
-    """Learn with the leader, which does all the rest."""
-    from assay.distributed.job import follow
-
-    if not dry_run:
-        follow(plan.stages[0].learner.rank_minutes)
 
 
 def _plans(

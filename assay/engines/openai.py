@@ -113,8 +113,9 @@ class OpenAIEngine:
 async def open_openai(model: str, settings: EngineSettings) -> AsyncIterator[OpenAIEngine]:
     """An engine for `model` at the endpoint that the settings name."""
     concurrent, seconds = settings.max_concurrent, settings.timeout_seconds
-    opened = open_endpoint(settings.servers[0], concurrent, seconds, "engine.servers")
-    async with opened as endpoint:
+    async with open_endpoint(
+        settings.servers[0], concurrent, seconds, "engine.servers"
+    ) as endpoint:
         yield OpenAIEngine(endpoint, model, settings)
 
 

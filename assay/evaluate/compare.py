@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, variance
@@ -107,10 +107,6 @@ class Comparison:
     rows: list[Row]
     comparisons: list[Compared]
     notes: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
     def markdown(self) -> str:
         """The tables, and what they mean."""

@@ -102,9 +102,8 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     passes.set_xticks([])
     lengths.set_xticks(range(count), names)
     for axes in (passes, lengths):
-        axes.set_xlim(-0.6, count - 0.4)
         axes.margins(y=0.15)
-        axes.set_ylim(bottom=0)
+        axes.set(xlim=(-0.6, count - 0.4), ylim=(0, None))
     _save(figure, file)
 
 

@@ -28,7 +28,6 @@ def setup_of(
 ) -> Setup:
     """The setup of an evaluation on one task set. `model_files` identifies the weights."""
     settings, judge = run.evaluate, run.judge
-    packages = ("assay", *(() if run.engine.kind.hosted else ("torch", "transformers")))
     dates = sorted(one.task.tags["date"] for one in prompts if one.task.tags.get("date"))
     return {
         "model": run.policy.model_dump(exclude_defaults=True, exclude={"device"})
@@ -50,7 +49,9 @@ def setup_of(
         "prompts_sha256": hash_of([one.prompt for one in prompts]),
         "stop": sorted({word for one in prompts for word in one.stop}),
         "cut": " ".join((extract.program.__doc__ or "").split()),
-        "versions": versions(*packages),
+        "versions": versions(
+            "assay", *(() if run.engine.kind.hosted else ("torch", "transformers"))
+        ),
     }
 
 

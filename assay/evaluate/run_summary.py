@@ -53,8 +53,7 @@ def run_summary(folder: Path) -> Iterator[str]:
     texts = {file.parent.name: file.read_text(encoding="utf-8") for file in files}
     yield "## Run"
     yield grid([STAGES, *(_stage(folder / name, text) for name, text in texts.items())])
-    made = versions("assay", "torch", "transformers")
-    named = ", ".join(f"{name} {number}" for name, number in made.items())
+    named = ", ".join(map(" ".join, versions("assay", "torch", "transformers").items()))
     yield f"Times are in UTC. Versions: {named}, on {platform.system()} {platform.machine()}."
     for name, text in texts.items():
         yield f"### Settings of {name}"

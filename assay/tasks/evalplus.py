@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from assay.judge.codec import Packer
@@ -149,51 +151,9 @@ KINDS: tuple[tuple[Callable[[list[Any]], list[Any]], tuple[int, ...]], ...] = (
 """What JSON could not carry, by the numbers of MBPP's tasks."""
 CONVERSIONS = {f"Mbpp/{number}": convert for convert, numbers in KINDS for number in numbers}
 
-AS_SETS = """
-def check(arguments, value, expected):
-    return set(value) == set(expected)
-"""
-NOT_NONE = """
-def check(arguments, value, expected):
-    return (value if isinstance(value, bool) else value is not None) == (expected is not None)
-"""
 CHECKERS = {
-    "find_zero": """
-import math
-
-def check(arguments, value, expected):
-    terms = (factor * math.pow(value, power) for power, factor in enumerate(arguments[0]))
-    return abs(sum(terms)) <= 1e-4
-""",
-    "are_equivalent": """
-def check(arguments, value, expected):
-    return True
-""",
-    "sum_div": """
-def check(arguments, value, expected):
-    return value == expected or value == 0
-""",
-    "surface_Area": """
-import math
-
-def check(arguments, value, expected):
-    base, height = arguments
-    slant = math.sqrt((base / 2) ** 2 + height**2)
-    return value == expected or value == round(base**2 + 2 * base * slant)
-""",
-    "digit_distance_nums": """
-def check(arguments, value, expected):
-    one, two = map(str, arguments)
-    width = max(len(one), len(two))
-    pairs = zip(one.zfill(width), two.zfill(width))
-    return value == expected or value == sum(abs(int(a) - int(b)) for a, b in pairs)
-""",
-    **dict.fromkeys(
-        ("similar_elements", "find_char_long", "common_in_nested_lists", "extract_singly",
-        "larg_nnum",
-         "intersection_array", "find_dissimilar", "Diff"), AS_SETS,
-    ),
-    **dict.fromkeys(("check_str", "text_match_three", "text_starta_endb"), NOT_NONE),
-}  # fmt: skip
-"""EvalPlus's special oracles, by entry point: tasks with several right answers, or with answers
-that are no data."""
+    name: one["source"]
+    for one in tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["checker"]
+    for name in one["entry_points"]
+}
+"""EvalPlus's special oracles, by entry point."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations, product
+from pathlib import Path
 
 from assay.tasks import require_split, task_set
 from assay.tasks.drills.operations import Operation, stage
@@ -49,29 +50,8 @@ CHANGES = (
     stage("flip the top bit", "{0} ^ 4'd8", "{0} | 4'd8"),
     stage("set the low bit", "{0} | 4'd1", "{0} & 4'd1"),
 )
-WIRES_BENCH = """module tb;
-  reg [3:0] a, b; wire [3:0] y; integer i;
-  top dut(.a(a), .b(b), .y(y));
-  initial begin
-    for (i = 0; i < 256; i = i + 3) begin
-      {a, b} = i; #1 $display("@SAMPLE %b %b | %b", a, b, y);
-    end
-    $finish;
-  end
-endmodule
-"""
-CLOCKED_BENCH = """module tb;
-  reg clk = 0, rst = 1, en = 0; reg [3:0] a = 0; wire [3:0] y; integer i;
-  top dut(.clk(clk), .rst(rst), .en(en), .a(a), .y(y));
-  initial begin
-    for (i = 0; i < 60; i = i + 1) begin
-      rst = i < 2 || i == 31; en = i % 3 != 1; a = i * 7 + i / 9;
-      #1 clk = 1; #1 $display("@SAMPLE %b %b %b | %b", rst, en, a, y); #1 clk = 0;
-    end
-    $finish;
-  end
-endmodule
-"""
+WIRES_BENCH = Path(__file__).with_name("verilog_drills_wires.v").read_text()
+CLOCKED_BENCH = Path(__file__).with_name("verilog_drills_clocked.v").read_text()
 
 
 @dataclass(frozen=True, slots=True)

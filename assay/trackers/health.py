@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections import deque
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +14,7 @@ from threading import Thread
 from typing import Any
 
 from assay.trackers.base import Tracker
-from assay.trackers.jsonl import keep_steps
+from assay.trackers.jsonl import append_event, keep_steps
 from assay.types import Metrics
 
 log = logging.getLogger(__name__)
@@ -66,12 +65,14 @@ class HealthTracker(Tracker):
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Delete events after `start_step`; what was warned of before is not repeated."""
-        self._file = folder / "events.jsonl"
+        self._folder = folder
         self._run = f"{folder.parent.name}/{folder.name}"
         self._posts: list[Thread] = []
         self._recent: dict[str, deque[float]] = {}
         self._first_entropy: float | None = None
-        self._warned = {json.loads(line)["event"] for line in keep_steps(self._file, start_step)}
+        self._warned = {
+            json.loads(line)["event"] for line in keep_steps(folder / "events.jsonl", start_step)
+        }
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Look at the metrics of a step that has rollouts."""
@@ -104,9 +105,7 @@ class HealthTracker(Tracker):
         if name not in self._warned:
             self._warned.add(name)
             log.warning("step %d: %s", step, text)
-            event = {"step": step, "event": name, "text": text, "time": time.time()}
-            with self._file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(event) + "\n")
+            event = append_event(self._folder, step, name, text)
             if url := os.environ.get("ASSAY_WEBHOOK"):
                 shown = event | {"text": f"{self._run} step {step}: {text}", "run": self._run}
                 self._posts.append(Thread(target=_post, args=(url, shown), daemon=True))

@@ -25,6 +25,14 @@ def keep_steps(file: Path, last: int) -> list[str]:
     return before
 
 
+def append_event(folder: Path, step: int, event: str, text: str) -> dict[str, Any]:
+    """Append an event after `step` steps to the events.jsonl of a stage; returns it."""
+    made = {"step": step, "event": event, "text": text, "time": time.time()}
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(made) + "\n")
+    return made
+
+
 class JsonlTracker(Tracker):
     """Writes `{"step": 12, "time": 1.7e9, "reward/mean": 0.5, ...}` at once; infinity and nan
     become null. What is tracked later for the same step, as its evaluation, joins its line.

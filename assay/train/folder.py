@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from assay.files import (
 from assay.policy.checkpoints import best_of, list_files, newest_whole, require_whole
 from assay.prompts import CARD
 from assay.registry import one_line
+from assay.trackers.jsonl import append_event
 from assay.train.learner import Learner
 from assay.train.sources import Source
 from assay.types import Metrics
@@ -113,9 +113,7 @@ class StageFolder:
         text = ", ".join(f"{key} {how}" for key, how in changed.items())
         if text:
             text = f"from step {done + 1} on: {text}"
-            event = {"step": done, "event": "settings", "text": text, "time": time.time()}
-            with (self.path / "events.jsonl").open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(event) + "\n")
+            append_event(self.path, done, "settings", text)
         return text
 
     def _changed(self) -> dict[str, str]:

@@ -270,8 +270,7 @@ def _draw(plan: Plan, run_folder: Path) -> None:
     }
     present = {name: file for name, file in files.items() if file.is_file()}
     try:
-        if present:
-            plots.learning_curve(present, run_folder / "learning_curve.png")
+        plots.learning_curve(present, run_folder / "learning_curve.png")
         evaluations = read_report(run_folder)
         write_report(run_folder, evaluations)
         if evaluations:
