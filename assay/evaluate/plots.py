@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assay.evaluate.report import Evaluation
 from assay.evaluate.run_summary import metrics_rows
@@ -90,7 +90,7 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     rates = [100 * one.pass_at[1] for one in evaluations]
     below = [max(0.0, 100 * (one.pass_at[1] - one.interval.low)) for one in evaluations]
     above = [max(0.0, 100 * (one.interval.high - one.pass_at[1])) for one in evaluations]
-    error = {"yerr": [below, above], "ecolor": "#333333", "capsize": 4}
+    error: dict[str, Any] = {"yerr": [below, above], "ecolor": "#333333", "capsize": 4}
     bars = passes.bar(range(count), rates, width=0.6, color=colours, **error)
     passes.bar_label(bars, fmt="%.1f", padding=3)
     passes.set_ylabel("pass@1 and 95 % interval, %")

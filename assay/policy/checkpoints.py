@@ -40,7 +40,7 @@ def checkpoints_of(folder: Path) -> list[Path]:
 def best_of(stage: Path) -> Path | None:
     """The best checkpoint of a stage by `save.best`, if any."""
     file = stage / "best.json"
-    step = json.loads(file.read_text())["step"] if file.is_file() else None
+    step = json.loads(file.read_text())["step"] if file.is_file() else -1
     return by_step(stage / "checkpoints").get(step)
 
 
