@@ -59,11 +59,7 @@ def train(
             follow(plans[0].stages[0].learner.rank_minutes)
         return
     if dry_run:
-        from assay.train.stages import prepare_all
-
-        for plan in plans:
-            for stage in prepare_all(plan, dry_run=True):
-                typer.echo(stage.summary)
+        _show_plans(plans)
         return
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
     with Progress() as progress, _learners(plans[0]) as make_learner:
@@ -88,6 +84,14 @@ def train(
         launch = ["torchrun", "--nproc-per-node", ranks, "--no-python"] if ranks != "1" else []
         command = shlex.join([*launch, "assay", "train", str(config), *context.args, *chosen])
         typer.echo(f"stopped; continue with: {command}")
+
+
+def _show_plans(plans: Sequence[Plan]) -> None:
+    from assay.train.stages import prepare_all
+
+    for plan in plans:
+        for stage in prepare_all(plan, dry_run=True):
+            typer.echo(stage.summary)
 
 
 @contextmanager

@@ -62,14 +62,13 @@ def run_summary(folder: Path) -> Iterator[str]:
 
 def _stage(stage: Path, text: str) -> list[str]:
     settings, file = tomllib.loads(text), stage / "metrics.jsonl"
-    rows = metrics_rows(file) if file.is_file() else []
+    rows, lr = metrics_rows(file) if file.is_file() else [], settings["optimizer"].get("lr", 0)
     times = [datetime.fromtimestamp(row["time"], UTC) for row in rows if "time" in row]
     ends = [f"{one:%Y-%m-%d %H:%M:%S}" for one in times[:1] + times[-1:]] or ["", ""]
-    steps = max((row["step"] for row in rows), default=0)
     return [
         stage.name, settings["algorithm"]["name"], settings["policy"]["model"],
-        ", ".join(settings["tasks"]["train"]), str(settings["seed"]), str(steps),
-        f"{settings['optimizer'].get('lr', 0):g}", *ends,
+        ", ".join(settings["tasks"]["train"]), str(settings["seed"]),
+        str(max((row["step"] for row in rows), default=0)), f"{lr:g}", *ends,
     ]  # fmt: skip
 
 

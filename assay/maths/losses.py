@@ -76,8 +76,9 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, low: float, high: float
 
 def is_clipped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
     """1 where the clip of `clipped_surrogate` stops the gradient, else 0. All [B, T] -> [B, T]."""
-    outside = ((ratio > 1 + high) & (advantages > 0)) | ((ratio < 1 - low) & (advantages < 0))
-    return outside.float()
+    return (
+        ((ratio > 1 + high) & (advantages > 0)) | ((ratio < 1 - low) & (advantages < 0))
+    ).float()
 
 
 def cispo_loss(

@@ -52,7 +52,7 @@ MAY_CHANGE = (
 """Settings that may differ when a run continues: they do not change what a step computes."""
 RATE = ("optimizer.lr", "optimizer.schedule", "optimizer.warmup_steps")
 LENGTH = ("steps", "epochs")
-"""Settings that may differ from the next step on, which is told and kept in events.jsonl: the
+"""Settings that may differ from the next step on, which is said and kept in events.jsonl: the
 learning rates, unless the stage has finished, and the length, unless rates depend on it."""
 LOCK = "lock"
 """Name of the file in a run's folder that a trainer locks."""
