@@ -30,6 +30,11 @@ On the command line, `--table.key value` changes every stage and `--stages.NAME.
 one. An unknown key is an error. Paths in a TOML file are relative to that file, paths on the
 command line to the working directory.
 
+`unset = ["steps", "stages.sft"]` at the top of a file goes without what its base sets, as
+`--unset steps` does on the command line. A stopped run goes on with another `optimizer.lr`,
+`optimizer.schedule` or length: the run says so, and keeps it in `events.jsonl`; a finished stage
+refuses. `policy.model = "runs/mine"` starts from a run's checkpoint.
+
 ```toml longer.toml
 name = "longer"
 policy.model = "tiny"
