@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -16,17 +13,11 @@ import pytest
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker, write_rollouts
 from assay.types import Verdict
-from tests.end_to_end.recipes import TINY, assay, command, write
-from tests.viewer.chromium import CHROMIUM, Activity, chromium, open_page
+from tests.end_to_end.recipes import TINY, assay, write
+from tests.viewer.chromium import BROWSER, is_quiet, open_page, served, unnamed
 from tests.viewer.made import HOSTILE, WRONG, made_rollout, make_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM.exists() and find_spec("playwright")),
-        reason="needs Chromium and Playwright; `make test-browser` installs them",
-    ),
-]
+pytestmark = BROWSER
 SETTINGS = TINY.replace("[rollout]", """[evaluate]
 tasks = "drills:test"
 limit = 6
@@ -62,22 +53,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    with chromium() as opened:
-        yield opened
-
-
-@contextmanager
-def served(runs: Path) -> Iterator[str]:
-    """The address of a viewer over some runs."""
-    words = command("view", runs, "--port", "0", "--no-browser")
-    with Popen(words, stdout=PIPE, text=True) as server:
-        assert server.stdout
-        yield server.stdout.readline().split(" on ")[1].split(";")[0]
-        server.terminate()
-
-
-@pytest.fixture(scope="session")
 def address(runs: Path) -> Iterator[str]:
     with served(runs) as at:
         yield at
@@ -95,23 +70,6 @@ def hacked(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     write_rollouts(stage / "evaluations" / "step_000003.parquet", 3, groups)
     with served(tmp_path) as at:
         yield stage, at
-
-
-def is_quiet(did: Activity, address: str) -> bool:
-    """Whether all requests went to the address, and nothing went wrong."""
-    assert did.problems == []
-    assert [one for one in did.requests if not one.startswith((address, "data:,"))] == []
-    return True
-
-
-def unnamed(page: Any) -> list[str]:
-    """Controls without a name for a screen reader."""
-    names: list[str] = page.evaluate(
-        """[...document.querySelectorAll("a, button, input, select")].filter((one) => !(
-            one.getAttribute("aria-label") || one.innerText.trim() || one.closest("label")
-        )).map((one) => one.outerHTML)"""
-    )
-    return names
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -70,11 +70,11 @@ function Group({ files, rows }) {
     0) / (rewards.length || 1));
   return html`<tr>
     <td class="task">${plain(rows[0].task_id)}</td>
-    <td>${rows.map((row) => html`<a class="dot" href=${address("rollouts", { ...files,
+    <td><div class="dots">${rows.map((row) => html`<a class="dot" href=${address("rollouts", { ...files,
       step: row.step, at: placeOf(row) })}
       title=${`${row.verdict || "lost"}, reward ${row.reward}`}
         aria-label=${`rollout ${row.index}: ${row.verdict || "lost"}`}
-      ><${Mark} row=${{ ...row }} /></a>`)}</td>
+      ><${Mark} row=${{ ...row }} /></a>`)}</div></td>
     <td class="number">${rows.filter((row) => row.verdict === "pass").length}/${rows.length}</td>
     <td class="number">${rewards.length ? mean.toFixed(3) : "–"}</td>
     <td class="number ${spread ? "" : "muted"}">${spread ? spread.toFixed(3) : "none"}</td>

@@ -103,13 +103,13 @@ function span(low, high, intervals) {
 
 /**
  * A plot with its title and the newest values: `lines` is `[{name, values}]` over `steps`;
- * `intervals` is `[[step, low, high]]`.
+ * `intervals` is `[[step, low, high]]`; `exact` values are set, not measured: no mean is drawn.
  */
-export function Plot({ title, steps, lines, intervals, format = short, theme }) {
+export function Plot({ title, steps, lines, intervals, format = short, theme, exact }) {
   const place = useRef();
   const plot = useRef();
   const [at, setAt] = useState(null);
-  const smooth = lines.length === 1 && steps.length > 40;
+  const smooth = !exact && lines.length === 1 && steps.length > 40;
   const drawn = lines.flatMap(({ values }, n) => {
     const tone = TONES[n % TONES.length];
     return smooth ? [{ tone, faint: true, values }, { tone, values: mean(values) }] : [{ tone,

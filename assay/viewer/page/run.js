@@ -21,7 +21,7 @@ const CURVES = [
   ["cut off, zero variance", ["rollout/truncated", "rollout/zero_variance_groups"], shares],
   ["gap of held-out checks", "held_out/gap/", shares],
   ["gradient norm", ["learn/grad_norm"]],
-  ["learning rate", ["learn/lr"]],
+  ["learning rate", ["learn/lr"], { exact: true }],
 ];
 const NOT_PARTS = /^reward\/(mean|std|pass_rate|pass@k|.*_std)$/;
 const SAME = /^(staleness|learn\/kl)/;
