@@ -168,6 +168,10 @@ class Completion:
         return self.versions[0]
 
 
+FAILING = 64
+"""Checks of which an execution says how they fail."""
+
+
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
     """What came of one test of a repository."""
@@ -188,6 +192,18 @@ class TestOutcome:
     def holds(self) -> bool:
         """Whether it counts as passed."""
         return self.outcome in ("passed", "xfailed", "xskipped")
+
+
+def failing(checks: Mapping[int, tuple[str, str] | None]) -> tuple[TestOutcome, ...]:
+    """The first of a program's checks that fail, by their numbers from 0: how and why each does,
+    `held` or `pass` and anything for one that passes.
+    """
+    tests = [
+        TestOutcome(str(number + 1), str(ended[0]), 0.0, is_fix=False, detail=printable(ended[1]))
+        for number, ended in checks.items()
+        if ended and ended[0] not in ("held", Verdict.PASS)
+    ]
+    return tuple(tests[:FAILING])
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +232,8 @@ class Execution:
     """What the checks took the program's word for, beyond the judge's `trust`. Where a pass has
     any, a program could have forged it."""
     tests: tuple[TestOutcome, ...] = ()
-    """Each test of a repository, if those were its checks."""
+    """Each test of a repository. Of other checks, the first that fail, named by their numbers from
+    1; `detail` says why."""
 
     @property
     def proven(self) -> bool:
@@ -349,6 +366,9 @@ class Sample:
     whole rollout."""
     version: int = 0
     """The oldest weight version that sampled one of its tokens."""
+    place: tuple[int, int, int] | None = None
+    """Its group's number in the step, its rollout's in the group, and its first turn's; None for a
+    row of a data set."""
 
     @property
     def trained_tokens(self) -> int:

@@ -18,7 +18,7 @@ from assay.languages import Language, language_named
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Ended, Folder, Pool, Program, Result
-from assay.types import Execution, Verdict
+from assay.types import Execution, Verdict, failing
 
 RESTART_SECONDS = (0.5, 2.0)
 """How long to wait before a language's runtime is started again."""
@@ -26,6 +26,8 @@ LONG = 100_000
 """Characters that are compared in a thread, so that the loop goes on."""
 ADDED, LARGEST = ("passed", "total", "wall_seconds"), ("cpu_seconds", "memory_mb")
 """What an execution of several exchanges has of theirs."""
+RANKS = {Verdict.INFRA: 1, Verdict.PASS: 2}
+"""Which verdict decides: any other first."""
 RUN_CHECKER = """
 import json, os, sys
 source, *arguments = json.load(sys.stdin)
@@ -150,7 +152,7 @@ class ExchangeRunner:
             stderr += f"\n(standard error is cut after {most} bytes)".encode()
         execution = measured(result, decision.verdict, decision.detail, stdout, stderr)
         trusted = wanted.trusted if wanted and decision.passed else ()
-        return replace(execution, passed=decision.passed, total=decision.total, trusted=trusted)
+        return replace(execution, **decision._asdict(), trusted=trusted)
 
     async def _decision(self, result: Result, wanted: ProgramRun, checker: str) -> Decision:
         """What the run's kind makes of it."""
@@ -176,8 +178,8 @@ class ExchangeRunner:
         """The result of a run in a warm process, which is kept unless the machine failed. Raises
         SandboxError.
         """
-        source, stdin, pool = run.source.encode(), encoded(run.stdin), run.pool or Pool()
-        program = Program(source, stdin, pool=pool, time_factor=LONGEST)
+        source, stdin = run.source.encode(), encoded(run.stdin)
+        program = Program(source, stdin, pool=run.pool or Pool(), time_factor=LONGEST)
         result = await self._known.get_or_make(run, partial(self._sandbox.run, program))
         if result.ended is Ended.LOST:
             self._known.pop(run, None)
@@ -200,8 +202,7 @@ class ExchangeRunner:
     ) -> tuple[Verdict, str]:
         """Run the data set's own checker as a program. An output on which it raises is wrong."""
         given = json.dumps([checker, stdin, output, expected]).encode()
-        pool = pool_for(checker)
-        program = Program(RUN_CHECKER.encode(), given, pool=pool, time_factor=LONGEST)
+        program = Program(RUN_CHECKER.encode(), given, pool=pool_for(checker), time_factor=LONGEST)
         result = await self._sandbox.run(program)
         try:
             right, said = json.loads(result.stdout.rstrip().rpartition(b"\n")[2])
@@ -241,15 +242,11 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
     The first failure decides; the machine's failure only where there is no other. CPU time and
     memory are the maximum, since each exchange has the limits to itself; wall time is the sum.
     """
-
-    def rank(at: int) -> tuple[bool, bool, int]:
-        verdict = executions[at].verdict
-        return verdict is Verdict.PASS, verdict is Verdict.INFRA, at
-
-    first, every = min(executions, key=rank), executions.values()
+    first = min(executions, key=lambda at: (RANKS.get(executions[at].verdict, 0), at))
     verdict, detail = executions[first].verdict, executions[first].detail
     if detail and verdict is not Verdict.COMPILE:
         detail = f"test {first + 1}: {detail}"
-    added = {name: sum(getattr(one, name) for one in every) for name in ADDED}
-    largest = {name: max(getattr(one, name) for one in every) for name in LARGEST}
-    return replace(executions[first], detail=detail, **added, **largest)
+    added = {name: sum(getattr(one, name) for one in executions.values()) for name in ADDED}
+    largest = {name: max(getattr(one, name) for one in executions.values()) for name in LARGEST}
+    tests = failing({at: (one.verdict, one.detail) for at, one in sorted(executions.items())})
+    return replace(executions[first], detail=detail, tests=tests, **added, **largest)

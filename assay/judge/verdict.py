@@ -13,7 +13,7 @@ from typing import Any, get_args
 from assay.errors import SandboxError
 from assay.judge.protocol import CANNOT, SETUP, UNASKED, Outcome, WorkerReport
 from assay.sandbox.program import Ended, Result
-from assay.types import Execution, TestOutcome, Trust, Verdict
+from assay.types import Execution, TestOutcome, Trust, Verdict, failing
 
 FAILURES = {
     failure.value: failure
@@ -78,7 +78,10 @@ def decide(result: Result) -> Execution:
     verdict, detail = verdict_of(result, report)
     execution, ran = measured(result, verdict, detail, result.stderr), report or WorkerReport([])
     passed = sum(check.how == "held" for check in ran.checks)
-    return replace(execution, passed=passed, total=len(ran.checks), trusted=tuple(ran.trusted))
+    tests = failing(dict(enumerate([*ran.checks, *[(verdict, detail)] * bool(ran.failure)])))
+    return replace(
+        execution, passed=passed, total=len(ran.checks), trusted=tuple(ran.trusted), tests=tests
+    )
 
 
 def measured(

@@ -13,6 +13,7 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
+from assay.judge.kinds.kind import Decision
 from assay.judge.kinds.test_bench import believed, compared, marker
 from assay.judge.kinds.verilog_screen import refusal, used
 from assay.prompts import messages
@@ -92,13 +93,15 @@ def test_unknown_bits_of_the_reference_match_anything_and_no_other() -> None:
     right = compared(CHECK, printed(" 0 0 | 1z", " 1 0 | 01"))
     assert right.verdict is Verdict.WRONG  # a sample is compared as it stands, its first space too
     spaced = replace(CHECK, expected=" 0 0 | 1x\n 1 0 | 01")
-    assert compared(spaced, printed(" 0 0 | 1z", " 1 0 | 01")) == ("pass", "", 2, 2)
+    right = compared(spaced, printed(" 0 0 | 1z", " 1 0 | 01"))
+    assert right == Decision(Verdict.PASS, "", 2, 2)
     unknown = compared(spaced, printed(" 0 0 | 10", " 1 0 | 0x"))
-    assert unknown[:1] + unknown[2:] == ("wrong", 1, 2)
+    assert (unknown.verdict, unknown.passed, unknown.total) == ("wrong", 1, 2)
     other = compared(spaced, printed(" 0 0 | 10", " 0 0 | 01"))
-    assert other == ("wrong", "sample 2 has other inputs: 0 0, not 1 0", 1, 2)
+    inputs = "sample 2 has other inputs: 0 0, not 1 0"
+    assert other == Decision(Verdict.WRONG, inputs, 1, 2)
     more = compared(spaced, printed(" 0 0 | 10", " 1 0 | 01", " 1 0 | 01"))
-    assert more == ("wrong", "3 samples, not 2", 2, 3)
+    assert more == Decision(Verdict.WRONG, "3 samples, not 2", 2, 3)
 
 
 def test_any_bytes_of_a_design_are_read_as_samples_at_most() -> None:
@@ -106,7 +109,7 @@ def test_any_bytes_of_a_design_are_read_as_samples_at_most() -> None:
     for hostile in (b"", b"\xff\0" * 5_000_000, own * 1_000_000, (own + b"\n") * 900_000,
                     own + b" 0" * 4_000_000, b"| " * 4_000_000 + own + b"\r\n| | |"):  # fmt: skip
         start = time.perf_counter()
-        verdict, detail, passed, _ = compared(CHECK, result(hostile))
+        verdict, detail, passed, *_ = compared(CHECK, result(hostile))
         assert (verdict, passed) == (Verdict.WRONG, 0)
         assert detail
         assert time.perf_counter() - start < 5
@@ -125,8 +128,8 @@ def test_a_bench_that_decides_is_believed_only_where_it_says_it_once() -> None:
         "": ("wrong", 0, 1),
     }
     for text, expected in says.items():
-        verdict, _, passed, total = believed(summary, result(text.encode()))
-        assert (verdict, passed, total) == expected, text
+        said = believed(summary, result(text.encode()))
+        assert (said.verdict, said.passed, said.total) == expected, text
 
 
 def test_the_screen_reads_code_and_neither_comments_nor_strings() -> None:

@@ -21,7 +21,7 @@ from assay.judge.kinds.calls import Calls, equal, shorten
 from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.languages import DRIVERS, Language, language_named
 from assay.sandbox.program import Result
-from assay.types import Call, Task, Verdict
+from assay.types import Call, Task, Verdict, failing
 
 ANSWERS = "answers"
 """The file of the answers. Each line is `[value]` or `{"raised": text}`."""
@@ -94,7 +94,7 @@ def decide(result: Result, calls: Sequence[PlainCall], name: str) -> Decision:
     if len(lines) < total:
         faults.append((Verdict.ERROR, f"it exited after {len(lines)} of {total} calls"))
     verdict, detail = next(filter(None, faults), (Verdict.PASS, ""))
-    return Decision(verdict, detail, passed, total)
+    return Decision(verdict, detail, passed, total, failing(dict(enumerate(faults))))
 
 
 def answer_of(line: str) -> list[Any] | str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # zygotes import this, and none of what stands here
     from assay.languages import Language
     from assay.sandbox.client import Sandbox
     from assay.sandbox.program import Pool, Result
-    from assay.types import Execution, Task, Trust, Verdict
+    from assay.types import Execution, Task, TestOutcome, Trust, Verdict
 
 C = TypeVar("C")
 Part = Callable[[], Outcome]
@@ -26,6 +26,7 @@ class Decision(NamedTuple):
     detail: str = ""
     passed: int = 0
     total: int = 1
+    tests: tuple[TestOutcome, ...] = ()
 
 
 class ProgramRun(NamedTuple):
