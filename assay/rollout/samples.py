@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from statistics import fmean, pstdev
 
 from assay.maths.rewards import have_zero_variance
@@ -27,7 +27,8 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Samp
     would reward a wrong first answer). Turns are compared with the same turn of other rollouts,
     because a second turn exists only after a failure.
 
-    `limit` is the token limit of one completion; a joined sample has that of all its turns.
+    A group without rollouts only counts in the numbers of groups. `limit` is the token limit of one
+    completion; a joined sample has that of all its turns.
     """
     found = []
     for place, group in enumerate(groups):
@@ -37,18 +38,24 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Samp
                 continue
             if any(turn.score for turn in rollout.turns):
                 worth = _worth(rollout)
-                found += [
+                made = [
                     _sample([turn], *own, f"{name}/{n}", limit)
                     for n, (turn, own) in enumerate(worth)
                 ]
+                firsts: Iterable[int] = range(len(made))
             else:
                 parts = _joined(rollout.turns)
                 most = limit * len(rollout.turns)
                 whose = index if len(parts) > 1 else None
-                found += [
+                made = [
                     _sample(part, rollout.score.total, rollout.passed, name, most, whose)
                     for part in parts
                 ]
+                firsts = accumulate(map(len, parts), initial=0)
+            found += [
+                replace(one, place=(place, index, first))
+                for one, first in zip(made, firsts, strict=False)
+            ]
     return found
 
 

@@ -16,7 +16,7 @@ from assay.trackers.dashboards import DashboardTracker, TensorboardTracker
 from assay.trackers.health import HealthTracker
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker
-from assay.types import Metrics, Rollout
+from assay.types import Metrics, Rollout, Sample
 
 __all__ = ["Tracker", "Trackers", "open_trackers"]
 
@@ -37,6 +37,10 @@ class Trackers(Tracker):
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Give the rollouts of a step to every tracker."""
         self._each(lambda tracker: tracker.rollouts(step, groups))
+
+    def advantages(self, step: int, samples: Sequence[Sample]) -> None:
+        """Give the advantages of a step to every tracker."""
+        self._each(lambda tracker: tracker.advantages(step, samples))
 
     def close(self) -> None:
         """Close every tracker."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.types import Metrics, Rollout
+from assay.types import Metrics, Rollout, Sample
 
 
 class Tracker:
@@ -19,6 +19,9 @@ class Tracker:
 
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Receive all rollouts of a step by group."""
+
+    def advantages(self, step: int, samples: Sequence[Sample]) -> None:
+        """Receive what the learner made of the rollouts of a step: samples with advantages."""
 
     def close(self) -> None:
         """Write what is buffered; no other call follows."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from assay.evaluate.counts import labels_of
 from assay.files import by_step, encodable, remove_leftovers, replacing
+from assay.judge.kinds.asserts import expected_values
 from assay.trackers.base import Tracker
-from assay.types import AnyCheck, Rollout, Turn
+from assay.types import AnyCheck, Check, Rollout, Sample, Turn
 
 VOCABULARY = "vocabulary.parquet"
 """Name of the file in a stage's folder with the bytes of each token id, so that tokens can be read
@@ -18,6 +21,8 @@ CHECKS, CHECK_TEXT = 64, 4096
 """Checks of a task that are kept, and characters of each."""
 GENERATED = ("tokens", "logprobs", "ended", "version")
 JUDGED = ("verdict", "passed", "total", "detail", "output", "cpu_seconds", "stderr", "trusted")
+TESTS = 1000
+"""Tests of a turn that are kept, those that fail first."""
 """Columns of a turn that was judged: fields of its Execution."""
 INPUTS = ("source", "arguments", "stdin", "code", "after", "bench", "module")
 EXPECTED = ("expected", "stdout", "prints", "answer")
@@ -44,7 +49,15 @@ class RolloutTracker(Tracker):
 
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Write the step's file."""
-        write_rollouts(self._folder / f"step_{step:06d}.parquet", step, groups)
+        write_rollouts(self._file(step), step, groups)
+
+    def advantages(self, step: int, samples: Sequence[Sample]) -> None:
+        """Add the advantages to the step's file, if there are any."""
+        if any(sample.place and sample.advantages for sample in samples):
+            add_advantages(self._file(step), samples)
+
+    def _file(self, step: int) -> Path:
+        return self._folder / f"step_{step:06d}.parquet"
 
 
 def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
@@ -55,6 +68,30 @@ def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -
     from pyarrow import Table, parquet
 
     table = Table.from_pylist(list(_rows(step, groups)), schema=schema())
+    with replacing(file) as partial:
+        parquet.write_table(table, partial, compression="zstd")
+
+
+def add_advantages(file: Path, samples: Sequence[Sample]) -> None:
+    """Write the advantages of samples into the file of their rollouts."""
+    from pyarrow import array, parquet
+
+    table = parquet.read_table(file, schema=schema())
+    columns = (table[name].to_pylist() for name in ("group", "index", "turn", "length"))
+    rows = {
+        (group, index, turn): (row, length or 0)
+        for row, (group, index, turn, length) in enumerate(zip(*columns, strict=True))
+    }
+    found: list[list[float] | None] = [None] * len(table)
+    for sample in samples:
+        learned, place = list(compress(sample.advantages, sample.mask)), sample.place or (-1,) * 3
+        while learned and place in rows:
+            row, length = rows[place]
+            own, learned = learned[:length], learned[length:]
+            found[row] = own[:1] if len(set(own)) == 1 else own
+            place = *place[:2], place[2] + 1
+    at, field = table.column_names.index("advantages"), schema().field("advantages")
+    table = table.set_column(at, field, array(found, field.type))
     with replacing(file) as partial:
         parquet.write_table(table, partial, compression="zstd")
 
@@ -73,6 +110,8 @@ def schema() -> Any:
 
     text, number, whole = pa.string(), pa.float64(), pa.int32()
     check = pa.struct({"input": text, "expected": text, "hidden": pa.bool_()})
+    test = {"name": text, "outcome": text, "seconds": number, "is_fix": pa.bool_(), "detail": text}
+    call = {"name": text, "arguments": pa.map_(text, text), "detail": text, "result": text}
     return pa.schema(
         {
             "step": whole,
@@ -103,6 +142,10 @@ def schema() -> Any:
             "length": whole,  # completion tokens of the turn
             "prompt_tokens": pa.list_(whole),  # null where the group's first row has the same
             "checks": pa.list_(check),  # the task's first checks; null but in a group's first row
+            "tags": pa.map_(text, text),  # the task's language and tags; there too
+            "tests": pa.list_(pa.struct(test)),  # each of a repository; else the checks that fail
+            "calls": pa.list_(pa.struct(call)),  # the turn's tool calls, with their results
+            "advantages": pa.list_(pa.float32()),  # of its tokens; one number if all are the same
         }
     )
 
@@ -132,18 +175,33 @@ def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, 
             for number, turn in enumerate(turns):
                 prompt = rollout.task.prompt if number == 0 else None
                 if number == index == 0:
-                    turn["checks"] = [_check(check) for check in rollout.task.checks[:CHECKS]]
+                    checks = rollout.task.checks[:CHECKS]
+                    turn["checks"] = [_check(check, rollout.task.function) for check in checks]
+                    turn["tags"] = [*labels_of(rollout.task).items()]
                 elif number == 0:
                     turn["prompt_tokens"] = None
                 row = common | {"turn": number, "prompt": prompt} | turn
-                yield {
-                    name: encodable(one) if isinstance(one, str) else one
-                    for name, one in row.items()
-                }
+                yield {name: _storable(value) for name, value in row.items()}
+
+
+def _storable(value: Any) -> Any:
+    """A value without lone surrogates in its texts, nor in those of what it holds."""
+    match value:
+        case str():
+            return encodable(value)
+        case dict():
+            return {name: _storable(one) for name, one in value.items()}
+        case list():
+            return [_storable(one) for one in value]
+        case (str(), *_):
+            return tuple(map(_storable, value))
+    return value
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
     completion, execution = turn.completion, turn.execution
+    tests = sorted(execution.tests if execution else (), key=lambda test: test.holds)
+    results = [*turn.results, *[""] * len(turn.calls)]
     return {
         "completion": completion.text,
         "program": turn.program,
@@ -152,12 +210,20 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "prompt_tokens": turn.prompt_tokens,
         **{name: getattr(completion, name) for name in GENERATED},
         **{name: getattr(execution, name) for name in JUDGED if execution},
-    }
+        "tests": [asdict(one) | {"detail": one.detail[:CHECK_TEXT]} for one in tests[:TESTS]],
+        "calls": [
+            {"name": call.name, "arguments": [*call.arguments.items()], "detail": call.detail,
+             "result": result}
+            for call, result in zip(turn.calls, results, strict=False)
+        ],
+    }  # fmt: skip
 
 
-def _check(check: AnyCheck) -> dict[str, Any]:
+def _check(check: AnyCheck, function: str) -> dict[str, Any]:
     """What a check gives and expects, as text; empty for a kind without such a field."""
     values = {one.name: getattr(check, one.name) for one in fields(check)}  # type: ignore[arg-type]
     found = [next((values[n] for n in names if n in values), None) for names in (INPUTS, EXPECTED)]
-    given, expected = (encodable(one[:CHECK_TEXT]) if one else "" for one in found)
+    if isinstance(check, Check):
+        found[1] = next(expected_values(check.source, function), "")
+    given, expected = (one[:CHECK_TEXT] if one else "" for one in found)
     return {"input": given, "expected": expected, "hidden": check.hidden}

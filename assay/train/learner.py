@@ -59,6 +59,8 @@ class Learner:
         self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
         self.micro_batch_tokens = micro_batch_tokens(settings, policy.model, policy.device)
         self.ranks = ranks or Ranks()
+        self.learned_from: Sequence[Sample] = ()
+        """The samples of the last step, with their advantages."""
         self.ranks.shard(policy, self.critic)
         layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
@@ -86,7 +88,7 @@ class Learner:
             if first:
                 own = self._add_logprobs(self.ranks.share(samples))
                 samples = self.ranks.union(samples, own)
-            estimated = self.algorithm.compute_advantages(samples)
+            estimated = self.learned_from = self.algorithm.compute_advantages(samples)
             parts = self._minibatches(estimated, step)
             numbers = self._learn(parts, step)
         except torch.OutOfMemoryError as error:

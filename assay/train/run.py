@@ -143,7 +143,8 @@ class Run:
         return await in_own_thread(self.learner.step, samples, step)
 
     def track(self, step: int, data: StepData, learned: Metrics) -> None:
-        """Give the metrics of a step to the trackers."""
+        """Give the metrics and the advantages of a step to the trackers."""
+        self.tracker.advantages(step + 1, self.learner.learned_from)
         self.tracker.track(step + 1, data.metrics | learned)
 
     async def run_missing_evaluation(self) -> None:

@@ -194,7 +194,8 @@ class RolloutSource(Source):
             groups += [one.rollouts for one in await self.stream.take(count - len(usable))]
             usable = [group for group in groups if self.is_usable(group)]
             rounds += 1
-        samples = to_samples(usable, self.rollout.max_tokens)
+        kept = [group if self.is_usable(group) else [] for group in groups]
+        samples = to_samples(kept, self.rollout.max_tokens)
         metrics = describe(groups) | staleness(groups, step)
         metrics |= describe_held_out(groups, self.context.held_out, self.sets)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,20 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
 from assay.policy.tokenizer import encode, vocabulary
+from assay.rollout.samples import to_samples
+from assay.tools import ToolCall
 from assay.trackers.rollouts import VOCABULARY, RolloutTracker, schema, write_vocabulary
-from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
+from assay.types import (
+    Check,
+    Completion,
+    Execution,
+    Rollout,
+    Score,
+    Task,
+    TestOutcome,
+    Turn,
+    Verdict,
+)
 
 
 def task(name: str) -> Task:
@@ -72,7 +85,11 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "trusted": [],
         "length": 3,
         "prompt_tokens": [1, 2],
-        "checks": [{"input": "assert f(1) == 2", "expected": "", "hidden": True}],
+        "checks": [{"input": "assert f(1) == 2", "expected": "2", "hidden": True}],
+        "tags": [("language", "python")],
+        "tests": [],
+        "calls": [],
+        "advantages": None,
     }
 
 
@@ -83,6 +100,56 @@ def test_the_prompt_and_the_checks_of_a_group_are_kept_once(tmp_path: Path) -> N
     rows = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
     assert [row["prompt_tokens"] for row in rows] == [[1, 2], [1, 2], None, [1, 2]]
     assert [bool(row["checks"]) for row in rows] == [True, False, False, False]
+
+
+def test_tests_calls_and_tags_are_kept(tmp_path: Path) -> None:
+    tests = (
+        TestOutcome("t.py::a", "passed", 0.5, is_fix=False),
+        TestOutcome("t.py::b", "failed", 0.25, is_fix=True, detail="E  assert \udc80"),
+    )
+    execution = Execution(Verdict.WRONG, passed=1, total=2, tests=tests)
+    calls = (ToolCall("bash", {"command": "ls \ud800"}), ToolCall("", detail="no JSON"))
+    one = replace(turn("x", Verdict.WRONG), execution=execution, calls=calls, results=("a.py",))
+    rollout = judged("a", 0.5, one)
+    rollout = replace(rollout, task=replace(rollout.task, tags={"difficulty": "hard"}))
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, [[rollout]])
+    [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
+    assert [(one["name"], one["outcome"], one["is_fix"], one["detail"]) for one in row["tests"]] == [
+        ("t.py::b", "failed", True, "E  assert ?"), ("t.py::a", "passed", False, ""),
+    ]  # fmt: skip
+    assert row["calls"] == [
+        {"name": "bash", "arguments": [("command", "ls ?")], "detail": "", "result": "a.py"},
+        {"name": "", "arguments": [], "detail": "no JSON", "result": ""},
+    ]
+    assert row["tags"] == [("language", "python"), ("difficulty", "hard")]
+
+
+def test_the_advantages_are_those_of_the_learner_turn_by_turn(tmp_path: Path) -> None:
+    wrong, right = turn("first", Verdict.WRONG), turn("second", Verdict.PASS)
+    later = replace(right, prompt_tokens=(1, 2, 7, 8, 9, 5))
+    lost = Rollout(task("a"), (), None, failure="the judge died")
+    groups = [
+        [judged("z", 1.0, wrong)] * 2,
+        [
+            lost,
+            judged("a", 1.0, wrong, later),
+            judged("a", 0.0, wrong, right),
+            judged("a", 0.5, right),
+        ],
+    ]
+    tracker = RolloutTracker(tmp_path, start_step=0)
+    tracker.rollouts(1, groups)
+    samples = to_samples([[], groups[1]])
+    assert [one.place for one in samples] == [(1, 1, 0), (1, 2, 0), (1, 2, 1), (1, 3, 0)]
+    joined = [0.0, 0.0, 2.0, 2.0, 2.0, 0.0, 4.0, 4.0, 5.0]
+    made = [joined, *([0.0, 0.0] + [value] * 3 for value in (-1.0, -2.0, 0.0))]
+    samples = [replace(s, advantages=a) for s, a in zip(samples, made, strict=True)]
+    tracker.advantages(1, samples[::-1])
+    rows = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
+    assert [row["advantages"] for row in rows] == [
+        None, None, None, [2.0], [4.0, 4.0, 5.0], [-1.0], [-2.0], [0.0],
+    ]  # fmt: skip
+    tracker.advantages(2, [])
 
 
 def test_the_vocabulary_gives_back_texts_that_tokens_cut_inside_a_character(tmp_path: Path) -> None:
