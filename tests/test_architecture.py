@@ -22,7 +22,7 @@ LAYERS = [
     "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "judges", "check", "make_tasks", "prompts", "extract",
-    "policy", "rewards", "environments", "engines", "rollout", "algorithms", "evaluate", "trackers",
+    "policy", "rewards", "environments", "engines", "rollout", "algorithms", "trackers", "evaluate",
     "train", "distributed",
     "doctor", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from assay.engines.base import sampling_of
 from assay.environments import Environment
 from assay.evaluate.counts import labels_of
 from assay.evaluate.report import Evaluation, summarise
-from assay.evaluate.samples import SampleRow, row_of
+from assay.evaluate.samples import SampleRow, rollout_of, row_of
 from assay.maths.seeds import derive
 from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
 from assay.rollout.group import score
@@ -61,7 +61,7 @@ async def run_benchmark(
     The score is whether tests pass, whatever `context` rewards. Each sample has a seed of its own,
     so `finished` rows, which are not sampled again, change no other. `on_row` gets every new row
     as soon as it is judged, and None for a rollout that the machine failed. Returns the evaluation
-    of all rows, and the new rollouts by task.
+    of all rows, and the rollouts by task.
     """
     start = time.perf_counter()
     reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
@@ -83,9 +83,13 @@ async def run_benchmark(
         return rollout
 
     async def run_task(task_number: int, task_id: str) -> list[Rollout]:
-        missing = [n for n in range(settings.samples) if (task_id, n) not in rows]
+        numbers = range(settings.samples)
+        known = {n: rows[task_id, n] for n in numbers if (task_id, n) in rows}
+        missing = [n for n in numbers if n not in known]
         rollouts = await together(run_one(task_number, sample) for sample in missing)
-        return await score(rollouts, tests_only)
+        new = dict(zip(missing, await score(rollouts, tests_only), strict=True))
+        task = prompts[task_number].task
+        return [new[n] if n in new else rollout_of(known[n], task) for n in numbers]
 
     async with axes.open(context.judge):
         groups = await together(run_task(number, one.task.id) for number, one in enumerate(prompts))

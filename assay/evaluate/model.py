@@ -26,6 +26,7 @@ from assay.prompts import settings_of as prompt_settings
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
 from assay.rollout.prompter import Prompter
 from assay.sync import run_sync
+from assay.trackers.rollouts import VOCABULARY, write_rollouts, write_vocabulary
 from assay.types import Task
 
 RUNS = Path("runs")
@@ -61,7 +62,8 @@ class Row:
 def evaluate(
     run: EvaluationRun, *, folder: Path | None = None, progress: Progress | None = None
 ) -> EvaluationResult:
-    """Evaluate a model, or several, and write report.json, report.md and samples.jsonl.
+    """Evaluate a model, or several, and write report.json, report.md, samples.jsonl and rollouts
+    (evaluations/step_000000.parquet).
 
     By default they go to a folder below runs/ with a name that tells evaluations apart. Samples are
     written as they come: an evaluation that was killed goes on where it was, with the same numbers
@@ -146,10 +148,15 @@ async def _sample(
             shown.advance()
 
         name = name_of(row.run.policy.model)
-        evaluation, _ = await run_benchmark(
+        evaluation, rollouts = await run_benchmark(
             name, row.prompts, settings, context, row.run.seed, finished=file.rows, on_row=on_row
         )
     shown.tokens = int  # else it would keep the engine's model
+    write_rollouts(row.folder / "evaluations" / "step_000000.parquet", 0, rollouts)
+    if not row.run.engine.kind.hosted:
+        from assay.policy.tokenizer import vocabulary
+
+        write_vocabulary(row.folder, vocabulary(subject.chat.tokenizer))
     write_report(row.folder, [evaluation], row.setup)
     return evaluation
 
@@ -212,6 +219,9 @@ def _claim(folder: Path, setup: Setup, shown: Progress) -> None:
         shutil.copy(twin.with_name("report.md"), folder)
         write_atomically(file, twin.with_name("report.json").read_bytes())
         write_atomically(samples, twin.read_bytes())
+        if twin.with_name("evaluations").is_dir():
+            shutil.copytree(twin.with_name("evaluations"), folder / "evaluations")
+            shutil.copy(twin.with_name(VOCABULARY), folder)
     else:
         write_report(folder, [], setup)
 

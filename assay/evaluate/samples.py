@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from assay.errors import DataError, SettingsError
 from assay.files import lock
-from assay.types import Rollout
+from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,16 @@ def row_of(rollout: Rollout, sample: int, axes: Sequence[str] = ()) -> SampleRow
         rollout.task.id, sample, program, verdict, tokens, truncated, trusted,
         {name: parts[name] > 0 for name in axes}, reply,
     )  # fmt: skip
+
+
+def rollout_of(row: SampleRow, task: Task) -> Rollout:
+    """What a row keeps of its rollout."""
+    ended: Literal["stop", "length"] = "length" if row.truncated else "stop"
+    text = row.solution if row.reply is None else row.reply
+    completion = Completion(text, (), (), ended, (0,), counted=row.tokens)
+    execution = Execution(Verdict(row.verdict), trusted=row.trusted)
+    score = Score(float(execution.proven))
+    return Rollout(task, (Turn((), completion, row.solution or None, execution),), score)
 
 
 class SampleFile:

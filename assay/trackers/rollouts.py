@@ -8,7 +8,6 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from assay.evaluate.counts import labels_of
 from assay.files import by_step, encodable, remove_leftovers, replacing
 from assay.judge.kinds.asserts import expected_values
 from assay.trackers.base import Tracker
@@ -177,7 +176,7 @@ def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, 
                 if number == index == 0:
                     checks = rollout.task.checks[:CHECKS]
                     turn["checks"] = [_check(check, rollout.task.function) for check in checks]
-                    turn["tags"] = [*labels_of(rollout.task).items()]
+                    turn["tags"] = [("language", rollout.task.language), *rollout.task.tags.items()]
                 elif number == 0:
                     turn["prompt_tokens"] = None
                 row = common | {"turn": number, "prompt": prompt} | turn
@@ -206,7 +205,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "completion": completion.text,
         "program": turn.program,
         "observation": turn.observation,
-        "length": len(completion.tokens),
+        "length": completion.length,
         "prompt_tokens": turn.prompt_tokens,
         **{name: getattr(completion, name) for name in GENERATED},
         **{name: getattr(execution, name) for name in JUDGED if execution},

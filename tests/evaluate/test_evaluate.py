@@ -25,6 +25,7 @@ from assay.evaluate.protocol import Setup, name_of
 from assay.evaluate.report import Evaluation, read_report
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
+from assay.trackers.rollouts import VOCABULARY, turns
 from tests.end_to_end.recipes import command
 from tests.policies import TASKS
 
@@ -93,6 +94,34 @@ def test_an_evaluation_that_was_cut_off_keeps_its_samples_and_ends_with_the_same
     assert rows_of(tmp_path) == part
     assert (tmp_path / "samples.jsonl").read_text().splitlines()[: len(lines)] == lines
     assert "has 5 of 12 samples already" in stream.getvalue()
+
+
+def rollouts_of(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    rows = turns([folder / "evaluations" / "step_000000.parquet"]).to_table().to_pylist()
+    return {(row["task_id"], row["index"]): row for row in rows}
+
+
+def test_the_rollouts_of_an_evaluation_are_kept_for_the_viewer(
+    model: PolicySettings, whole: Alone, tmp_path: Path
+) -> None:
+    rows = rollouts_of(whole.folder)
+    samples = {place: json.loads(line) for place, line in rows_of(whole.folder).items()}
+    assert rows.keys() == samples.keys()
+    for place, sample in samples.items():
+        row = rows[place]
+        assert (row["verdict"], row["length"]) == (sample["verdict"], sample["tokens"])
+        assert row["completion"] == sample["reply"]
+    assert {dict(row["tags"])["language"] for row in rows.values() if row["tags"]} == {"python"}
+    assert (whole.folder / VOCABULARY).exists()
+    report = json.loads((whole.folder / "report.json").read_text()) | {"evaluations": []}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    lines = (whole.folder / "samples.jsonl").read_text().splitlines()
+    (tmp_path / "samples.jsonl").write_text("\n".join(lines[3:8]) + "\n")
+    evaluate(model, SETTINGS, folder=tmp_path)
+    known = ("task_id", "index", "completion", "verdict", "length", "ended", "reward")
+    assert [[row[name] for name in known] for row in rollouts_of(tmp_path).values()] == [
+        [row[name] for name in known] for row in rows.values()
+    ]
 
 
 def test_samples_that_are_in_the_file_are_not_made_again(
