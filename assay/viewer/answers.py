@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from assay.errors import UserError
+from assay.maths.comparison import paired_difference
 from assay.viewer.folders import Kind, RunFiles, RunsFolder
 from assay.viewer.rollouts import Filter, RolloutFiles
-from assay.viewer.suspects import changes, rows, suspects
+from assay.viewer.suspects import changes, rows, suspects, tasks
 
 Parameters = Mapping[str, str]
 MOST_ROWS = 500
@@ -36,6 +37,7 @@ class Answers:
         self.by_name: dict[str, Callable[[Parameters], Any]] = {
             "runs": self.runs, "run": self.run, "rollouts": self.rollouts, "rollout": self.rollout,
             "text": self.text, "suspects": self.suspects, "changes": self.changes,
+            "tasks": self.tasks, "evaluation": self.evaluation, "curves": self.curves,
         }  # fmt: skip
 
     def runs(self, _: Parameters) -> Any:
@@ -84,6 +86,46 @@ class Answers:
         """Rollouts that may be paid for what they do not do."""
         return suspects(self._files(asked))
 
+    def tasks(self, asked: Parameters) -> Any:
+        """Each task's passes and rewards by step."""
+        return tasks(self._files(asked).index())
+
+    def evaluation(self, asked: Parameters) -> Any:
+        """An evaluation by its number `at` in the report of its run, with its tasks; and how that
+        `with_at` of run `with_run` differs from it on the tasks of both.
+        """
+        found = self._evaluation(asked["run"], asked["at"])
+        if "with_run" in asked:
+            other = self._evaluation(asked["with_run"], asked["with_at"])
+            rates, others = (
+                {task["id"]: task["passed"] / task["samples"] for task in one["per_task"]}
+                for one in (found, other)
+            )
+            both = [name for name in rates if name in others]
+            samples = min(found["samples"], other["samples"])
+            pairs = [rates[name] for name in both], [others[name] for name in both], samples
+            found["difference"] = asdict(paired_difference(*pairs)) if both else None
+            found["other"] = other
+        return found
+
+    def curves(self, asked: Parameters) -> Any:
+        """A metric in every stage of every run that has it, and the names of all metrics."""
+        stages = [(run.name, stage) for run in self.folder.runs().values() for stage in run]
+        names = {name for _, stage in stages for row in stage.metrics for name in row}
+        made = [
+            {
+                "run": run,
+                "stage": stage.name,
+                "recipe": stage.recipe(run),
+                **stage.curve(asked["metric"]),
+            }
+            for run, stage in stages
+        ]
+        return {
+            "metrics": sorted(names - {"step"}),
+            "curves": [one for one in made if one["steps"]],
+        }
+
     def changes(self, asked: Parameters) -> Any:
         """Tasks whose passes differ between two sides, each `run`, `stage`, `kind` and `step`, with
         `a_` or `b_` before.
@@ -99,6 +141,12 @@ class Answers:
         if asked["run"] not in runs:
             raise UnknownError(f"there is no run {asked['run']!r} in {self.folder.root}")
         return runs[asked["run"]]
+
+    def _evaluation(self, run: str, number: str) -> dict[str, Any]:
+        try:
+            return self._run({"run": run}).evaluation(int(number))
+        except IndexError:
+            raise UnknownError(f"run {run!r} has no evaluation {number}") from None
 
     def _files(self, asked: Parameters) -> RolloutFiles:
         stages = self._run(asked).stages

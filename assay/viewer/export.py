@@ -35,9 +35,14 @@ def export_page(folder: RunsFolder, file: Path) -> str:
 def _data(answers: Answers) -> dict[str, Any]:
     """The answers to what the page asks, by their parameters (page/local.js reads them)."""
     runs = answers.runs({})
-    data: dict[str, Any] = {"runs": runs, "run": {}, "rows": {}, "rollouts": {}, "suspects": {}}
+    parts = ("run", "rows", "rollouts", "suspects", "tasks", "evaluations")
+    data: dict[str, Any] = {"runs": runs} | {part: {} for part in parts}
     for one in runs["runs"]:
         run = data["run"][one["name"]] = answers.run({"run": one["name"]})
+        data["evaluations"][run["name"]] = [
+            answers.evaluation({"run": run["name"], "at": str(number)})
+            for number in range(len(run["evaluations"]))
+        ]
         for stage in run["stages"]:
             for kind in [kind for kind, steps in stage["steps"].items() if steps]:
                 files = {"run": run["name"], "stage": stage["name"], "kind": kind}
@@ -45,6 +50,7 @@ def _data(answers: Answers) -> dict[str, Any]:
                 name = "|".join(files.values())
                 data["rows"][name] = rows
                 data["suspects"][name] = answers.suspects(files)
+                data["tasks"][name] = answers.tasks(files)
                 stage["steps"][kind] = sorted({row["step"] for row in rows})
                 for row in rows:
                     place = {key: str(row[key]) for key in ("step", "group", "index")}

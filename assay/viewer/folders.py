@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -10,7 +11,9 @@ from threading import Lock
 from typing import Any, Literal, TypeVar, get_args
 
 from assay.errors import SettingsError
-from assay.evaluate.report import Evaluation, read_report
+from assay.evaluate.compare import OWN
+from assay.evaluate.protocol import protocol
+from assay.evaluate.report import Evaluation, read_report, title
 from assay.files import json_lines
 from assay.maths.estimates import mean_pass_at_k, pass_interval
 from assay.viewer.rollouts import RolloutFiles, is_below, last_turns, read_rows
@@ -20,8 +23,10 @@ T = TypeVar("T")
 Kind = Literal["rollouts", "evaluations"]
 """The folders of a stage that hold rollouts: of training, and of its evaluations."""
 PASS_RATE = "reward/pass_rate"
-SPARK = 48
-"""Most points of a sparkline."""
+SPARK, POINTS = 48, 500
+"""Most points of a sparkline, and of a curve beside others."""
+EVALUATION = "evaluation"
+"""What the page calls the stage of a folder that `assay eval` wrote."""
 DEPTHS = ("*", "*/*")
 """Where runs lie below the folder that is shown, which may be a run too."""
 
@@ -76,6 +81,24 @@ class StageFiles:
         """Its name, and the last step that was tracked."""
         return {"name": self.name, "step": max((row["step"] for row in self.metrics), default=0)}
 
+    @property
+    def settings(self) -> str:
+        """Its config.toml."""
+        return self.cache.read(self.path / "config.toml", Path.read_text, "")
+
+    def recipe(self, run: str) -> str:
+        """Equal for stages whose settings differ in the run's name, folder and seed alone."""
+        top, table, rest = self.settings.partition("\n[")
+        shared = [line for line in top.splitlines() if line.partition(" =")[0] not in OWN]
+        return "\n".join([self.name, *shared, table, rest]).replace(run, "")
+
+    def curve(self, metric: str) -> dict[str, list[float]]:
+        """A metric by step, in at most POINTS points."""
+        values = {row["step"]: row[metric] for row in self.metrics if row.get(metric) is not None}
+        thin = max(1, -(-len(values) // POINTS))
+        steps = sorted(values)[::-1][::thin][::-1]
+        return {"steps": steps, "values": [values[step] for step in steps]}
+
     def columns(self, since: int, tag: str) -> dict[str, Any]:
         """The metrics after the first `since` rows as columns, and the last of those, which an
         evaluation may have joined; all of them where the file is not the one that `tag` names.
@@ -109,18 +132,36 @@ class RunFiles:
         root = self.cache.root
         made = [file.parent for file in self.path.glob("*/config.toml") if is_below(root, file)]
         order = sorted(made, key=lambda one: (_changed(one / "metrics.jsonl"), one.name))
+        paths = {path.name: path for path in order}
+        if is_below(root, self.path / "evaluations") and (self.path / "evaluations").is_dir():
+            paths[EVALUATION] = self.path
         stages = {}
-        for path in order:
+        for name, path in paths.items():
             kinds = {kind: RolloutFiles(path / kind, root) for kind in get_args(Kind)}
-            stages[path.name] = self.stages.get(path.name) or StageFiles(
-                path.name, path, kinds, self.cache
-            )
+            stages[name] = self.stages.get(name) or StageFiles(name, path, kinds, self.cache)
         self.stages = stages
 
     @property
     def evaluations(self) -> list[Evaluation]:
         """The evaluations of report.json."""
         return self.cache.read(self.path / "report.json", read_evaluations, [])
+
+    def evaluation(self, number: int) -> dict[str, Any]:
+        """An evaluation of the report: its tasks with their tags, its protocol, and the stage and
+        step where its rollouts are. Raises IndexError.
+        """
+        one = self.evaluations[number]
+        report: dict[str, Any] = self.cache.read(self.path / "report.json", read_json, {})
+        setup = report.get("setups", {}).get(title(one)) or report.get("setup") or {}
+        stage = self.stages.get(one.name) or next(iter(self), None)
+        steps = [*stage.rollouts["evaluations"].files()] if stage else []
+        step = 0 if one.name not in self.stages else max(steps, default=0)
+        tags = stage.rollouts["evaluations"].tags(step) if stage else {}
+        tasks = [asdict(task) | {"tags": tags.get(task.id, {})} for task in one.per_task]
+        place = {"stage": stage.name, "step": step} if stage and step in steps else None
+        return evaluation_row(one) | {
+            "protocol": protocol(setup), "per_task": tasks, "place": place,
+        }  # fmt: skip
 
     @property
     def changed(self) -> float:
@@ -163,7 +204,8 @@ class RunFiles:
                 "metrics": one.columns(*since.get(one.name, (0, ""))),
                 "points": one.points(),
                 "steps": {kind: [*files.files()] for kind, files in one.rollouts.items()},
-                "settings": self.cache.read(one.path / "config.toml", Path.read_text, ""),
+                "settings": one.settings,
+                "recipe": one.recipe(self.name),
             }
             for one in self
         ]
@@ -215,12 +257,19 @@ class RunsFolder:
 
 def evaluation_row(one: Evaluation) -> dict[str, Any]:
     """An evaluation without its tasks."""
-    return {key: value for key, value in asdict(one).items() if key != "per_task"}
+    row = {key: value for key, value in asdict(one).items() if key != "per_task"}
+    return row | {"title": title(one)}
 
 
 def read_evaluations(file: Path) -> list[Evaluation]:
     """The evaluations of a report."""
     return read_report(file.parent)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A report as it stands."""
+    report: dict[str, Any] = json.loads(file.read_text())
+    return report
 
 
 def read_point(file: Path) -> dict[str, Any] | None:

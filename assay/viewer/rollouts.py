@@ -31,17 +31,12 @@ LISTED = (
 SEARCHED = ("completion", "output", "detail", "observation")
 TEXTS = ("prompt", "completion", "program", "detail", "output", "stderr", "observation")
 TURN = (
-    "turn",
-    "verdict",
-    "passed",
-    "total",
-    "trusted",
-    "cpu_seconds",
-    "ended",
-    "version",
-    "length",
-)
+    "turn", "verdict", "passed", "total", "trusted", "cpu_seconds", "ended", "version", "length",
+    "tests", "calls",
+)  # fmt: skip
 """Columns of a turn that are shown as they stand."""
+SHARED = ("checks", "tags")
+"""Columns of a group's first row, which all of its rollouts share."""
 KEPT = 1 << 30
 """Bytes of files whose texts stay in memory for the search; those of more are read each time."""
 CUT, PIECE, TOKENS = 20_000, 200_000, 2_000
@@ -136,13 +131,18 @@ class RolloutFiles:
         mine = [row for row in rows if row["index"] == index]
         if not mine:
             return None
-        table = self.select(Filter(step=step))
-        mean = pc.mean(table.filter(pc.equal(table["group"], group))["reward"]).as_py()
-        return {name: mine[-1][name] for name in (*LISTED, "parts")} | {
-            "group_mean": mean,
-            "checks": next((row["checks"] for row in rows if row["checks"]), []),
-            "turns": [self._turn(row, rows) for row in mine],
+        shared: dict[str, Any] = {
+            name: next((row[name] for row in rows if row[name]), []) for name in SHARED
         }
+        turns = [self._turn(row, rows) for row in mine]
+        return {name: mine[-1][name] for name in (*LISTED, "parts")} | shared | {"turns": turns}
+
+    def tags(self, step: int) -> dict[str, dict[str, str]]:
+        """The tags of each task of a step that has any."""
+        files, tagged = self.files(), pc.field("tags").is_valid()
+        data = turns([files[step]] if step in files else [])
+        rows = data.to_table(["task_id", "tags"], filter=tagged).to_pylist()
+        return {row["task_id"]: dict(row["tags"]) for row in rows}
 
     def text(self, step: int, group: int, index: int, turn: int, name: str, start: int) -> str:
         """A piece of a text of a turn, from character `start`; empty behind its end."""
@@ -171,6 +171,7 @@ class RolloutFiles:
                 "rendered": bool(self._read(row, rows)),
                 "tokens": self._pieces((row["tokens"] or [])[:TOKENS]),
                 "logprobs": (row["logprobs"] or [])[:TOKENS],
+                "advantages": (row["advantages"] or [])[:TOKENS],
             }
         )
 

@@ -123,11 +123,25 @@ def changes(first: pa.Table, second: pa.Table) -> list[dict[str, Any]]:
 
 def passes_by_task(table: pa.Table) -> dict[str, tuple[int, int]]:
     """Passed and judged rollouts of each task."""
-    passed = pc.equal(pc.cast(table["verdict"], pa.string()), str(Verdict.PASS))
-    judged = pa.table({"task": pc.cast(table["task_id"], pa.string()), "passed": passed})
-    sums = judged.group_by("task").aggregate([("passed", "sum"), ("passed", "count")])
-    return {
-        row["task"]: (int(row["passed_sum"]), int(row["passed_count"]))
-        for row in sums.to_pylist()
-        if row["passed_count"]
-    }
+    return {task: (passed, judged) for task, passed, judged, _ in _passes(table, "task_id")}
+
+
+def tasks(table: pa.Table) -> list[dict[str, Any]]:
+    """Each task with the steps that had it: step, passed and judged rollouts, mean reward."""
+    found: dict[str, list[list[Any]]] = {}
+    for task, *numbers in _passes(table, "task_id", "step"):
+        found.setdefault(task, []).append(numbers)
+    return [{"task_id": task, "steps": steps} for task, steps in found.items()]
+
+
+def _passes(table: pa.Table, *by: str) -> list[list[Any]]:
+    """The columns `by`, passed and judged rollouts and their mean reward, in the order of `by`."""
+    texts = {name: pc.cast(table[name], pa.string()) for name in ("task_id", "verdict")}
+    columns = {one: table[one] for one in ("step", "reward")} | {"task_id": texts["task_id"]}
+    columns["passed"] = pc.equal(texts["verdict"], str(Verdict.PASS))
+    wanted = [("passed", "sum"), ("passed", "count"), ("reward", "mean")]
+    sums = pa.table(columns).group_by([*by]).aggregate(wanted)
+    sums = sums.filter(pc.greater(sums["passed_count"], 0))
+    sums = sums.sort_by([(one, "ascending") for one in by])
+    names = (*by, "passed_sum", "passed_count", "reward_mean")
+    return [[*row.values()] for row in rows(sums, names)]

@@ -29,7 +29,7 @@ steps = 2
 algorithm.name = "grpo"
 environment = { name = "repair", turns = 2 }
 """  # fmt: skip
-VIEWS = ("run", "rollouts", "groups", "changes", "suspects", "settings")
+VIEWS = ("run", "rollouts", "groups", "tasks", "evaluations", "changes", "suspects", "settings")
 LINES = 100_000
 ATTACKS = 9
 """The step with the rollouts that attack."""

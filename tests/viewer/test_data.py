@@ -120,7 +120,8 @@ def test_a_rollout_shows_the_prompt_that_was_read_tokens_and_checks(answers: Ans
     assert "".join(turn["tokens"]) == WRONG
     assert len(turn["logprobs"]) == len(WRONG)
     assert [check["hidden"] for check in second["checks"]] == [False, True]
-    assert second["group_mean"] == 0.5
+    assert dict(second["tags"]) == {"language": "python"}
+    assert turn["advantages"] == [], "the learner has none yet"
     assert dict(second["parts"]) == {"tests": 0.0, "length": 0.0}
 
 

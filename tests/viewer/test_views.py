@@ -10,7 +10,15 @@ import pytest
 
 from assay.trackers.jsonl import JsonlTracker
 from tests.viewer.chromium import BROWSER, faint, is_quiet, open_page, served, unnamed
-from tests.viewer.made import HOSTILE, made_rollout, make_run
+from tests.viewer.made import (
+    ADVANTAGE,
+    HOSTILE,
+    WRONG,
+    made_repair,
+    made_rollout,
+    make_evaluation,
+    make_run,
+)
 
 pytestmark = BROWSER
 SIDES = "a=made|grpo|rollouts|3|0|0&b=made|grpo|rollouts|3|0|1"
@@ -21,6 +29,12 @@ VIEWS = {
     "rollouts?run=made&at=3.0.1": "article section",
     "groups?run=made": ".groups .dot",
     "changes?run=made": ".changes",
+    "curves": ".curves input",
+    "tasks?run=made": ".spark",
+    "tasks?run=made&task=set/a": ".plot canvas",
+    "evaluations?run=made": "section[aria-label='by difficulty'] .interval",
+    "evaluations?run=eval-a&with_run=eval-b&with_at=0": ".per-task .worse",
+    "rollouts?run=demo_seed1&at=3.2.0": ".call, .diff",
     "suspects?run=made": "h2",
     "settings?run=made": "pre",
     f"compare?run=made&{SIDES}": ".diff .added, .diff .removed",
@@ -37,7 +51,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in range(4, 200):
         tracker.track(step, {"learn/lr": 1.0 if step < 100 else 0.0, "learn/grad_norm": 1.0})
     tracker.close()
-    make_run(folder / "another-run-with-quite-a-long-name_seed2")
+    make_run(folder / "another-run-with-quite-a-long-name")
+    for seed in (1, 2):
+        extra = [made_repair("repo/stack"), made_rollout("set/half", WRONG, checks_passed=1)]
+        stage = make_run(folder / f"demo_seed{seed}", steps=2 + seed, extra=extra) / "grpo"
+        settings = f'name = "demo_seed{seed}"\nseed = {seed}\n[algorithm]\nname = "grpo"\nlr = 2\n'
+        (stage / "config.toml").write_text(settings)
+    make_evaluation(folder / "eval-a")
+    make_evaluation(folder / "eval-b", ("set/c",))
     return folder
 
 
@@ -96,3 +117,125 @@ def test_a_learning_rate_is_drawn_as_it_was_set(browser: Any, address: str) -> N
         page.wait_for_selector(plot)
         page.wait_for_timeout(300)
         assert 0 < page.eval_on_selector(plot, fall) < 6, "the rate falls within one step"
+
+
+def cells(page: Any, table: str) -> list[list[str]]:
+    """The texts of a table's rows."""
+    found: list[list[str]] = page.eval_on_selector_all(
+        f"{table} tbody tr",
+        "all => all.map((row) => [...row.cells].map((one) => one.innerText.trim()))",
+    )
+    return found
+
+
+def test_each_check_has_its_result_what_was_expected_and_what_came(
+    browser: Any, address: str
+) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=made&at=3.0.1") as (page, did):
+        page.wait_for_selector(".checks")
+        assert cells(page, ".checks") == [
+            ["1", "wrong", "assert f(1) == 2", "2", "1", "shown to the model"],
+            ["2", "error", "assert f(5) == 6", "6", "ValueError: no", "hidden from the model"],
+        ]
+        page.goto(f"{address}/#rollouts?run=made&at=3.0.0")
+        page.wait_for_selector(".checks .mark.pass")
+        assert [row[1] for row in cells(page, ".checks")] == ["passed", "passed"]
+        assert is_quiet(did, address)
+
+
+def test_a_check_that_passes_beside_one_that_fails_says_so(browser: Any, address: str) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=demo_seed2&task=set/half") as (page, _):
+        page.click(".list .row >> nth=0")
+        page.wait_for_selector(".checks")
+        assert [row[1] for row in cells(page, ".checks")] == ["passed", "error"]
+
+
+def test_a_repository_shows_calls_results_the_change_and_each_test(
+    browser: Any, address: str
+) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=demo_seed1&at=3.2.0") as (page, did):
+        page.wait_for_selector(".diff")
+        first, second = page.eval_on_selector_all(".call", "all => all.map((one) => one.innerText)")
+        assert "bash" in first
+        assert "cat stack.py" in first
+        assert "def pop(items):" in first
+        assert "the call has no command" in second
+        assert page.inner_text(".diff .removed").split() == ["-", "return", "items[0]"]
+        assert page.inner_text(".diff .added").split() == ["+", "return", "items.pop()"]
+        tests = cells(page, ".checks")
+        assert [row[0] for row in tests] == ["failed", "passed", "passed"], "those that fail first"
+        assert "IndexError: pop from empty list" in tests[0][1]
+        assert "only a right change passes it" in tests[1][1]
+        facts = page.inner_text("article .facts")
+        assert "difficulty: hard" in facts
+        assert page.locator("text=forgeable").count() == 1
+        assert is_quiet(did, address)
+
+
+def test_the_advantage_is_the_one_that_the_learner_used(browser: Any, address: str) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=made&at=3.0.1") as (page, _):
+        page.wait_for_selector(f"article .facts >> text=\u2212{ADVANTAGE:.3f}")
+        page.click("button >> text=advantage")
+        page.wait_for_selector(f".tokens span[title*='advantage -{ADVANTAGE:.3f}']")
+        page.goto(f"{address}/#rollouts?run=made&at=3.1.0")
+        page.wait_for_selector("text=no advantage was recorded")
+        assert "advantage" not in page.inner_text("article .facts")
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_line_with_a_band(
+    browser: Any, address: str
+) -> None:
+    with open_page(browser, address) as (page, did):
+        page.click("header >> text=curves of all runs")
+        page.wait_for_selector(".curves >> text=demo_seed1")
+        rows = {row[1].split(" ")[0]: row for row in cells(page, ".curves")}
+        assert "2 runs" in rows["demo"][1]
+        assert rows["demo"][2:] == ["4", "100.0 %", "100.0 % to 100.0 %"]
+        assert page.locator(".curves .swatch").count() == len(rows)
+        page.click("[aria-label='show demo']")
+        page.wait_for_function(f"document.querySelectorAll('.swatch').length == {len(rows) - 1}")
+        page.select_option("[aria-label='metric']", "loss")
+        page.wait_for_selector(".plot .title:text-is('loss')")
+        assert "without=demo" in page.url
+        assert is_quiet(did, address)
+
+
+def test_a_tasks_history_is_told_step_by_step(browser: Any, address: str) -> None:
+    with open_page(browser, f"{address}/#tasks?run=made") as (page, did):
+        page.wait_for_selector("main .spark")
+        rows = {row[0]: row[2:] for row in cells(page, "main table")}
+        assert rows["set/a"] == ["50.0 %", "50.0 %", "3/6", "3"]
+        page.fill("[aria-label='find a task']", "SET/B")
+        page.wait_for_selector("text=1 tasks")
+        page.click("main table a")
+        page.wait_for_selector(".plot .title:text-is('mean reward')")
+        history = cells(page, "main table")
+        assert history == [[str(step), "0/1", "0.000"] for step in (3, 2, 1)]
+        page.click("main table a >> nth=0")
+        page.wait_for_selector(".list .row.first")
+        assert "step=3" in page.url
+        assert is_quiet(did, address)
+
+
+def test_two_evaluations_are_told_task_by_task_with_tags_and_protocol(
+    browser: Any, address: str
+) -> None:
+    with open_page(browser, f"{address}/#run?run=eval-a") as (page, did):
+        page.click("main table a >> text=model")
+        page.wait_for_selector("pre >> text=seed: 7")
+        assert [row[0] for row in cells(page, "section[aria-label='by difficulty'] table")] == [
+            "easy", "hard",
+        ]  # fmt: skip
+        page.select_option("[aria-label='other run']", "eval-b")
+        page.wait_for_selector(".per-task .better")
+        assert cells(page, ".per-task") == [
+            ["set/a", "language: python, difficulty: easy", "1/1", "0/1", "\u2212100.0 %"],
+            ["set/c", "language: python, difficulty: easy", "0/1", "1/1", "+100.0 %"],
+        ]
+        assert "better on 1, worse on 1 of 2 tasks" in page.inner_text("[aria-label='difference']")
+        page.click(".per-task tbody tr:first-child td:nth-child(4) a")
+        page.wait_for_selector(".list .row.first .mark.fail")
+        assert "run=eval-b" in page.url
+        page.click(".list .row.first")
+        page.wait_for_selector("article .checks")
+        assert is_quiet(did, address)

@@ -2,13 +2,17 @@
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { address, currentKeys, go, useAddress, useKeys, useRun } from "./data.js";
 import { Changes, Compare, Suspects } from "./compare.js";
+import { Curves } from "./curves.js";
+import { Evaluations } from "./evaluations.js";
 import { Groups } from "./groups.js";
 import { Rollouts } from "./rollouts.js";
 import { Run, Settings } from "./run.js";
 import { Runs } from "./runs.js";
+import { Tasks } from "./tasks.js";
 
 const VIEWS = {
   run: ["curves", Run], rollouts: ["rollouts", Rollouts], groups: ["groups", Groups],
+  tasks: ["tasks", Tasks], evaluations: ["evaluations", Evaluations],
   changes: ["solved and lost", Changes], suspects: ["suspects", Suspects], settings: ["settings",
     Settings],
 };
@@ -54,7 +58,7 @@ function App() {
   const { view, parameters } = useAddress();
   const [shown, theme, nextTheme] = useTheme();
   const [help, setHelp] = useState(false);
-  const name = view === "runs" ? "" : parameters.run || "";
+  const name = view === "runs" || view === "curves" ? "" : parameters.run || "";
   const { data: run, error } = useRun(name);
   useKeys({
     "?": ["keys", () => setHelp(!help)],
@@ -74,7 +78,9 @@ function App() {
       <a class="brand" href="#runs">assay</a>
       ${name && html`<span class="crumb">/ <a href=${address("run", { run: name })}>${name}</a>
         </span>`}
-      <nav aria-label="views">${name && Object.entries(VIEWS).map(([one, [label]]) => html`
+      <nav aria-label="views">${!name && html`<a class=${view === "curves" ? "on" : ""}
+        href=${address("curves")}>curves of all runs</a>`}
+        ${name && Object.entries(VIEWS).map(([one, [label]]) => html`
         <a class=${one === view ? "on" : ""} aria-current=${one === view ? "page" : undefined}
           href=${address(one, { run: name, stage: parameters.stage,
             kind: parameters.kind })}>${label}</a>`)}</nav>
@@ -83,7 +89,8 @@ function App() {
       <button onClick=${() => setHelp(true)} aria-label="keys" title="keys (?)">?</button>
     </header>
     ${error && html`<p class="problem" role="alert">${error}</p>`}
-    ${!name && html`<${Runs} />`}
+    ${!name && (view === "curves" ? html`<${Curves} ...${parameters} theme=${shown} />`
+      : html`<${Runs} />`)}
     ${name && !ready && !error && html`<p class="note">reading ${name} …</p>`}
     ${name && run && view === "compare" && html`<${Compare} ...${parameters} run=${run}
       key="compare" />`}

@@ -3,14 +3,12 @@ import { html, useEffect, useMemo, useState } from "./vendor/preact.js";
 import { address, ask, go, useAnswer, useKeys } from "./data.js";
 import { Rollout, wordOf } from "./rollout.js";
 import { Mark, placeOf } from "./parts.js";
-import { diff } from "./diff.js";
-import { plain, visible } from "./text.js";
+import { Lines, diff } from "./diff.js";
+import { plain } from "./text.js";
 
 const passes = (row) => row.verdict === "pass";
 
 const NAMES = ["run", "stage", "kind", "step", "group", "index"];
-const DRAWN = 2000;
-const WIDTH = 2000;
 
 function placeOfWord(word) {
   const parts = (word || "").split("|");
@@ -84,14 +82,9 @@ function Difference({ left, right }) {
   const lines = useMemo(() => diff(before.text.split("\n"), after.text.split("\n")), [before,
     after]);
   const cut = before.total > before.text.length || after.total > after.text.length;
-  const line = (one) => visible(one.length > WIDTH ? `${one.slice(0, WIDTH)} …` : one);
   return html`<section aria-label="difference of the programs"><h3>difference of the programs
     ${cut && html`<small>of their first 20,000 characters</small>`}</h3>
-    <pre class="diff">${lines.slice(0, DRAWN).map(([sign, one]) =>
-      html`<span class=${{ "+": "added", "-": "removed" }[sign] || ""}
-      >${sign} ${line(one)}</span>`)}</pre>
-    ${lines.length > DRAWN && html`<p
-      class="note">${(lines.length - DRAWN).toLocaleString("en")} more lines</p>`}
+    <${Lines} lines=${lines} />
   </section>`;
 }
 

@@ -1,6 +1,29 @@
-// The difference of two lists of lines, after Myers (1986), with a bound on the work.
+// The difference of two lists of lines, after Myers (1986), with a bound on the work; and patches.
+import { html } from "./vendor/preact.js";
+import { visible } from "./text.js";
 
 const MOST_EDITS = 600;
+const DRAWN = 2000;
+const WIDTH = 2000;
+
+/** Lines with a sign each, as `diff` gives them. */
+export function Lines({ lines }) {
+  const line = (one) => visible(one.length > WIDTH ? `${one.slice(0, WIDTH)} …` : one);
+  return html`<pre class="diff">${lines.slice(0, DRAWN).map(([sign, one]) =>
+      html`<span class=${{ "+": "added", "-": "removed", "@": "muted" }[sign] || ""}
+      >${sign} ${line(one)}</span>`)}</pre>
+    ${lines.length > DRAWN && html`<p
+      class="note">${(lines.length - DRAWN).toLocaleString("en")} more lines</p>`}`;
+}
+
+export const isPatch = (text) => /^(diff --git |--- \S)/.test(text);
+
+/** A unified diff. */
+export function Patch({ text }) {
+  const head = /^(diff --git|index|---|\+\+\+|@@|new file|deleted file|rename|similarity)/;
+  return html`<${Lines} lines=${text.split("\n").map((one) => (head.test(one) ? ["@", one]
+    : [one[0] || " ", one.slice(1)]))} />`;
+}
 
 /** `[[" ", line], ["-", line], ["+", line], ...]`; too many edits give all old lines,
   then all new. */

@@ -70,8 +70,8 @@ function Group({ files, rows }) {
     0) / (rewards.length || 1));
   return html`<tr>
     <td class="task">${plain(rows[0].task_id)}</td>
-    <td><div class="dots">${rows.map((row) => html`<a class="dot" href=${address("rollouts", { ...files,
-      step: row.step, at: placeOf(row) })}
+    <td><div class="dots">${rows.map((row) => html`<a class="dot" href=${address("rollouts", {
+      ...files, step: row.step, at: placeOf(row) })}
       title=${`${row.verdict || "lost"}, reward ${row.reward}`}
         aria-label=${`rollout ${row.index}: ${row.verdict || "lost"}`}
       ><${Mark} row=${{ ...row }} /></a>`)}</div></td>

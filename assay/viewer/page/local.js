@@ -16,6 +16,12 @@ export function answerLocally(data, name, asked) {
       return list(data, asked);
     case "rollout":
       return found(data.rollouts[`${nameOf(asked)}|${placeOf(asked)}`]);
+    case "tasks":
+      return data.tasks[nameOf(asked)] || [];
+    case "evaluation":
+      return evaluation(data, asked);
+    case "curves":
+      return curves(data, asked.metric);
     case "changes":
       return changes(data, asked);
     default:
@@ -26,6 +32,25 @@ export function answerLocally(data, name, asked) {
 function found(one) {
   if (!one) throw new Error("this is not in the exported file");
   return one;
+}
+
+function evaluation(data, asked) {
+  const one = found((data.evaluations[asked.run] || [])[asked.at]);
+  return asked.with_run ? { ...one, difference: null,
+    other: found((data.evaluations[asked.with_run] || [])[asked.with_at]) } : one;
+}
+
+function curves(data, metric) {
+  const stages = Object.values(data.run).flatMap((run) => run.stages.map((one) => [run.name, one]));
+  const made = stages.map(([run, { name, recipe, metrics: { columns } }]) => {
+    const [steps, values] = [columns.step || [], columns[metric] || []];
+    const at = steps.map((_, n) => n).filter((n) => values[n] != null);
+    return { run, stage: name, recipe, steps: at.map((n) => steps[n]), values: at.map((n) =>
+      values[n]) };
+  });
+  const names = new Set(stages.flatMap(([, one]) => Object.keys(one.metrics.columns)));
+  names.delete("step");
+  return { metrics: [...names].sort(), curves: made.filter((one) => one.steps.length) };
 }
 
 function list(data, asked) {

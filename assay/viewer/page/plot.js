@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 
 const HEIGHT = 150;
+const DASHES = [undefined, [8, 4], [2, 4], [10, 3, 2, 3]];
 const TONES = ["accent", "second", "third", "fourth", "fifth", "sixth"];
 
 function colour(name) {
@@ -65,11 +66,11 @@ function drawIntervals(intervals) {
   };
 }
 
-function options(width, series, { intervals, format, onCursor }) {
+function options(width, height, series, { intervals, format, onCursor }) {
   const grid = colour("line");
   const few = (data) => data[0].length < 30;
   return {
-    width, height: HEIGHT, legend: { show: false }, padding: [8, 8, 0, 0],
+    width, height, legend: { show: false }, padding: [8, 8, 0, 0],
     cursor: { drag: { x: true, y: false }, points: { size: 6 } },
     scales: {
       x: { time: false },
@@ -82,11 +83,14 @@ function options(width, series, { intervals, format, onCursor }) {
     ],
     series: [
       {},
-      ...series.map(({ tone, faint }) => ({
-        stroke: colour(tone), width: faint ? 1 : 1.75, alpha: faint ? 0.3 : 1, spanGaps: true,
-        points: { show: (plot) => !faint && few(plot.data), size: 4, fill: colour(tone) },
+      ...series.map(({ tone, faint, dash, edge }) => ({
+        stroke: colour(tone), width: faint ? 1 : 1.75, alpha: faint ? 0.3 : 1, spanGaps: true, dash,
+        points: { show: (plot) => !faint && !edge && few(plot.data), size: 4, fill: colour(tone) },
+        ...(edge && { width: 0 }),
       })),
     ],
+    bands: series.flatMap(({ edge, tone }, at) => (edge === "high"
+      ? [{ series: [at + 1, at + 2], fill: `${colour(tone)}2e` }] : [])),
     hooks: {
       setCursor: [(plot) => onCursor(plot.cursor.idx)],
       draw: intervals ? [drawIntervals(intervals)] : [],
@@ -102,40 +106,44 @@ function span(low, high, intervals) {
 }
 
 /**
- * A plot with its title and the newest values: `lines` is `[{name, values}]` over `steps`;
+ * A plot with its title and the newest values: `lines` is `[{name, values}]` over `steps`, with a
+ * band from `low` to `high` where there are; `plain` leaves the values out;
  * `intervals` is `[[step, low, high]]`; `exact` values are set, not measured: no mean is drawn.
  */
-export function Plot({ title, steps, lines, intervals, format = short, theme, exact }) {
+export function Plot({ title, steps, lines, intervals, format = short, theme, exact,
+  height = HEIGHT, plain }) {
   const place = useRef();
   const plot = useRef();
   const [at, setAt] = useState(null);
   const smooth = !exact && lines.length === 1 && steps.length > 40;
-  const drawn = lines.flatMap(({ values }, n) => {
-    const tone = TONES[n % TONES.length];
+  const drawn = lines.flatMap(({ values, low, high }, n) => {
+    const [tone, dash] = [TONES[n % TONES.length], DASHES[Math.floor(n / TONES.length)]];
+    if (high) return [{ tone, edge: "high", values: high }, { tone, edge: "low", values: low },
+      { tone, dash, values }];
     return smooth ? [{ tone, faint: true, values }, { tone, values: mean(values) }] : [{ tone,
-      values }];
+      dash, values }];
   });
   const data = [steps, ...drawn.map((one) => one.values)];
   const shape = `${lines.map((one) => one.name)} ${smooth} ${intervals
     && intervals.length} ${theme}`;
   useEffect(() => {
     const room = () => Math.max(120, place.current.clientWidth);
-    const made = options(room(), drawn, { intervals, format, onCursor: setAt });
+    const made = options(room(), height, drawn, { intervals, format, onCursor: setAt });
     plot.current = new window.uPlot(made, data, place.current);
-    const watch = new ResizeObserver(() => plot.current.setSize({ width: room(), height: HEIGHT }));
+    const watch = new ResizeObserver(() => plot.current.setSize({ width: room(), height }));
     watch.observe(place.current);
     return () => {
       watch.disconnect();
       plot.current.destroy();
     };
   }, [shape]);
-  useEffect(() => plot.current.setData(data), [steps.length, steps[steps.length - 1]]);
+  useEffect(() => plot.current.setData(data), [steps.length, steps[steps.length - 1], title]);
   const index = at == null ? steps.length - 1 : at;
   const values = lines.map(({ name, values: all }) => ({ name, value: all[index] }));
   return html`<figure class="plot">
     <figcaption>
       <span class="title">${title}</span>
-      ${values.map(({ name, value }, n) => html`<span class="value">
+      ${(plain ? [] : values).map(({ name, value }, n) => html`<span class="value">
         ${lines.length > 1 && html`<i
           style=${{ background: `var(--${TONES[n % TONES.length]})` }} />${name}${" "}`}
         <b>${format(value)}</b></span>`)}
@@ -144,6 +152,13 @@ export function Plot({ title, steps, lines, intervals, format = short, theme, ex
     <div ref=${place} role="img" aria-label=${`${title} by step,
       last ${format(values[0].value)}`} />
   </figure>`;
+}
+
+/** The colour and the dashes of line number `n`, for a legend. */
+export function Swatch({ n }) {
+  return html`<svg class="swatch" viewBox="0 0 26 6" aria-hidden="true"><line x1="0" x2="26" y1="3"
+    y2="3" style=${{ stroke: `var(--${TONES[n % TONES.length]})`,
+      strokeDasharray: DASHES[Math.floor(n / TONES.length)] }} /></svg>`;
 }
 
 /** A small curve without axes. */

@@ -3,6 +3,7 @@ import { html, useState } from "./vendor/preact.js";
 import { address, useKeys } from "./data.js";
 import { Code, LongText, Tokens, plain, visible } from "./text.js";
 import { Mark } from "./parts.js";
+import { Patch, isPatch } from "./diff.js";
 
 const MODES = [["text", "text"], ["probability", "log-probability"], ["advantage", "advantage"]];
 
@@ -15,8 +16,8 @@ export function Rollout({ data, place, run, bare }) {
   const next = MODES[(MODES.findIndex(([one]) => one === mode) + 1) % MODES.length][0];
   useKeys(bare ? {} : { c: ["colour tokens by log-probability or advantage",
     () => setMode(next)] });
-  const advantage = data.reward == null || data.group_mean == null ? null
-    : data.reward - data.group_mean;
+  const advantages = data.turns.flatMap((one) => one.advantages);
+  const many = new Set(advantages).size > 1;
   const task = { run: run.name, stage: place.stage, kind: place.kind, task: data.task_id };
   return html`<article>
     <h2>${plain(data.task_id)} <small>${bare ? `${place.run} · ` : ""}${place.stage}${" "}
@@ -28,8 +29,11 @@ export function Rollout({ data, place, run, bare }) {
       <span>reward <b>${data.reward == null ? "–" : data.reward.toFixed(3)}</b></span>
       ${(data.parts || []).map(([name, value]) => html`<span
         class="muted">${name} ${value.toFixed(3)}</span>`)}
-      ${advantage != null && html`<span
-        title="reward minus the mean of its group">advantage <b>${signed(advantage)}</b></span>`}
+      ${advantages.length > 0 && html`<span title="as the learner used it">advantage
+        ${" "}<b>${signed(advantages[0])}</b>${many && html` to <b>${signed(advantages[
+          advantages.length - 1])}</b>`}</span>`}
+      ${(data.tags || []).map(([name, value]) => html`<span class="muted">${plain(name)}:
+        ${" "}${plain(value)}</span>`)}
       ${data.held_out && html`<span>held-out checks: <b class=${data.held_out === "pass" ? ""
         : "alert"}>${data.held_out}</b></span>`}
     </p>
@@ -38,17 +42,17 @@ export function Rollout({ data, place, run, bare }) {
       ${MODES.map(([one, label]) => html`<button class=${one === mode ? "on"
         : ""} onClick=${() => setMode(one)}>${label}</button>`)}
       <a href=${address("rollouts", { ...task, order: "step" })}>all of this task</a>
+      <a href=${address("tasks", task)}>its history</a>
       <a href=${address("compare", { run: run.name, a: wordOf(place) })}>compare</a>
     </p>`}
     ${data.turns.map((turn, at) => html`<${Turn} turn=${turn} place=${place} mode=${mode}
-      advantage=${advantage}
       many=${data.turns.length > 1} checks=${at === data.turns.length - 1 ? data.checks : []} />`)}
   </article>`;
 }
 
 const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
 
-function Turn({ turn, place, mode, advantage, many, checks }) {
+function Turn({ turn, place, mode, many, checks }) {
   const text = (name, label, code) => turn[name].total > 0 && html`<section>
     <h3>${label}</h3>
     <${LongText} place=${place} turn=${turn.turn} name=${name} value=${turn[name]} code=${code}
@@ -62,55 +66,105 @@ function Turn({ turn, place, mode, advantage, many, checks }) {
     <section><h3>completion <small>${turn.length} tokens, ${turn.ended === "length" ? html`<b
       class="alert">cut off</b>` : "ended by itself"},
       weights ${turn.version}</small></h3>
-      ${coloured ? html`<${Tokens} turn=${turn} by=${mode} advantage=${advantage} />`
+      ${coloured ? html`<${Tokens} turn=${turn} by=${mode} />`
         : html`<${LongText} place=${place} turn=${turn.turn} name="completion"
           value=${turn.completion} code label="completion" />`}
       ${mode !== "text" && !coloured && html`<p class="note">this run kept no texts of tokens</p>`}
     </section>
-    ${!same && text("program", "program", true)}
+    <${Calls} calls=${turn.calls || []} />
+    ${!same && (isPatch(turn.program.text) ? html`<section><h3>change of the repository</h3>
+      <${Patch} text=${turn.program.text} /></section>` : text("program", "program", true))}
     ${turn.verdict && html`<${Verdict} turn=${turn} place=${place} checks=${checks} />`}
     ${text("output", "output")}
     ${text("stderr", "standard error")}
-    ${text("observation", "the environment answers")}
+    ${!(turn.calls || []).length && text("observation", "the environment answers")}
   </div>`;
 }
 
 function Verdict({ turn, place, checks }) {
   const detail = turn.detail.text;
-  const trusted = turn.trusted || [];
+  const [trusted, tests] = [turn.trusted || [], turn.tests || []];
+  const named = tests.some((one) => !/^\d+$/.test(one.name));
   return html`<section>
     <h3>verdict <small>${turn.verdict.replace("_", " ")}, ${turn.passed} of ${turn.total} checks,
       ${" "}${turn.cpu_seconds.toFixed(3)} s CPU</small></h3>
-    ${trusted.length > 0 && html`<p class="alert">on trust: ${plain(trusted.join(", "))}</p>`}
+    ${trusted.length > 0 && html`<p class="alert">forgeable, the program's own word counted for:
+      ${" "}${plain(trusted.join(", "))}</p>`}
     ${detail && html`<${LongText} place=${place} turn=${turn.turn} name="detail"
       value=${turn.detail} label="detail" />`}
-    ${checks.length > 0 && html`<${Checks} checks=${checks} detail=${detail} />`}
+    ${named ? html`<${Tests} tests=${tests} total=${turn.total} />`
+      : turn.total > 0 && html`<${Checks} turn=${turn} checks=${checks} />`}
   </section>`;
 }
 
-// The judge names the check that failed in its detail, which may be shortened.
-function isFailed(check, detail) {
-  const start = check.input.trim().slice(0, 60);
-  return start.length > 3 && detail.includes(start);
-}
-
+// What a program gave, from what the judge says of a check.
 function got(detail) {
-  const match = /gives (.*), not |is (.*), not /s.exec(detail);
-  return match ? match[1] || match[2] : "";
+  const match = /gives ([^]*?)(?:, not [^]*| at `[^]*)$|is ([^]*), not /.exec(detail);
+  return match ? match[1] || match[2] : detail;
 }
 
-function Checks({ checks, detail }) {
-  const answers = checks.some((one) => one.expected);
-  return html`<table class="checks"><thead><tr><th>check</th>${answers && html`<th>expected</th>
-    <th>got</th>`}<th></th></tr></thead>
-    <tbody>${checks.map((check) => {
-      const failed = isFailed(check, detail);
-      return html`<tr class=${failed ? "failed" : ""}>
-        <td><${Code} text=${check.input} /></td>
-        ${answers && html`<td><pre>${visible(check.expected)}</pre></td><td>
-          <pre>${failed ? visible(got(detail)) : ""}</pre></td>`}
-        <td class="muted">${failed && html`<b class="alert">failed</b>`} ${check.hidden ? "hidden"
-          : "shown"}</td>
+/**
+ * Each check with its result. A verdict names those that fail by number; of the others as many
+ * passed as it counts. Where a check holds several tests, these stand by themselves.
+ */
+function Checks({ turn, checks }) {
+  const failed = new Map((turn.tests || []).map((one) => [Number(one.name), one]));
+  const aligned = checks.length > 0 && turn.total === checks.length;
+  const all = turn.passed + failed.size >= turn.total;
+  let left = turn.passed;
+  const results = Array.from({ length: Math.min(turn.total, 64) }, (_, at) => {
+    if (failed.has(at + 1)) return failed.get(at + 1);
+    left -= 1;
+    return { outcome: all || left >= 0 ? "passed" : "not run", detail: "" };
+  });
+  const answers = aligned && checks.some((one) => one.expected);
+  return html`<table class="checks"><thead><tr><th class="number">#</th><th>result</th>
+    ${aligned && html`<th>check</th>`}${answers && html`<th>expected</th>`}<th>got</th>
+    ${aligned && html`<th></th>`}</tr></thead>
+    <tbody>${results.map(({ outcome, detail }, at) => {
+      const check = aligned ? checks[at] : {};
+      return html`<tr class=${detail ? "failed" : ""}>
+        <td class="number">${at + 1}</td><td><${Outcome} outcome=${outcome} /></td>
+        ${aligned && html`<td><${Code} text=${check.input} /></td>`}
+        ${answers && html`<td><pre>${visible(check.expected)}</pre></td>`}
+        <td><pre title=${plain(detail)}>${outcome === "passed" ? html`<span
+          class="muted">as expected</span>` : visible(got(detail))}</pre></td>
+        ${aligned && html`<td class="muted">${check.hidden ? "hidden from the model"
+          : "shown to the model"}</td>`}
       </tr>`;
-    })}</tbody></table>`;
+    })}</tbody></table>
+    ${turn.total > results.length && html`<p class="note">the first ${results.length} of
+      ${" "}${turn.total} checks</p>`}`;
+}
+
+function Outcome({ outcome }) {
+  const kind = { passed: "pass", xfailed: "pass", skipped: "doubt", "not run": "none" }[outcome];
+  return html`<span class=${`mark ${kind || "fail"}`}>${outcome.replace("_", " ")}</span>`;
+}
+
+/** Each test of a repository, those that fail first. */
+function Tests({ tests, total }) {
+  return html`<table class="checks"><thead><tr><th>result</th><th>test</th>
+    <th class="number">seconds</th></tr></thead>
+    <tbody>${tests.map(({ name, outcome, seconds, is_fix: fixes, detail }) => html`
+      <tr class=${outcome === "passed" || outcome === "xfailed" ? "" : "failed"}>
+        <td><${Outcome} outcome=${outcome} /></td>
+        <td><code>${visible(name)}</code> ${fixes && html`<span
+          class="muted">only a right change passes it</span>`}
+          ${detail && html`<pre>${visible(detail)}</pre>`}</td>
+        <td class="number">${seconds.toFixed(2)}</td></tr>`)}</tbody></table>
+    ${total > tests.length && html`<p class="note">${tests.length} of ${total} tests</p>`}`;
+}
+
+/** The tool calls of a turn, each with what came of it. */
+function Calls({ calls }) {
+  return calls.map(({ name, arguments: given, detail, result }) => html`<section class="call">
+    <h3>calls <b>${plain(name || "no tool")}</b>${detail && html` <span
+      class="alert">${plain(detail)}</span>`}</h3>
+    ${given.map(([argument, text]) => html`<div class="long" aria-label=${argument}>
+      <pre>${given.length > 1 && html`<span class="muted">${argument}: </span>`}${visible(text)}
+      </pre></div>`)}
+    ${result && html`<h3>result</h3><div class="long" aria-label="result">
+      <pre>${visible(result)}</pre></div>`}
+  </section>`);
 }

@@ -68,11 +68,12 @@ function Evaluations({ run }) {
       <th></th>
       <th class="number">pass@k</th><th class="number">tokens</th><th class="number">cut off</th>
         </tr></thead>
-    <tbody>${run.evaluations.map((one) => {
+    <tbody>${run.evaluations.map((one, at) => {
       const { low, high } = one.interval;
       const most = Object.keys(one.pass_at).map(Number).reduce((a, b) => Math.max(a, b));
       return html`<tr>
-        <td>${one.name}</td><td class="muted">${one.tasks_spec}, ${one.tasks} × ${one.samples}</td>
+        <td><a href=${address("evaluations", { run: run.name, at })}>${one.name}</a></td>
+        <td class="muted">${one.tasks_spec}, ${one.tasks} × ${one.samples}</td>
         <td class="number"><b>${percent(one.pass_at["1"])}</b></td>
         <td><${IntervalBar} value=${one.pass_at["1"]} low=${low} high=${high} /></td>
         <td class="range muted">${percent(low)} to ${percent(high)}</td>
@@ -99,13 +100,14 @@ function Stage({ run, stage, theme }) {
   const counts = stage.steps;
   const last = counts.rollouts[counts.rollouts.length - 1];
   return html`<section aria-label=${`stage ${stage.name}`}>
-    <h2>${stage.name} <small>step ${steps.reduce((a, b) => Math.max(a, b), 0)}</small>
+    <h2>${stage.name}
+      ${steps.length > 0 && html`<small>step ${steps.reduce((a, b) => Math.max(a, b), 0)}</small>`}
       <nav>
         ${last != null && html`<a href=${to("rollouts", { kind: "rollouts" })}>rollouts</a>
           <a href=${to("groups", { kind: "rollouts", step: last })}>groups</a>`}
         ${counts.evaluations.length > 0 && html`<a href=${to("rollouts",
           { kind: "evaluations" })}>evaluated rollouts</a>`}
-        <a href=${to("settings")}>settings</a>
+        ${stage.settings && html`<a href=${to("settings")}>settings</a>`}
       </nav></h2>
     <div class="plots">
       ${stage.points.length > 1 && html`<${Plot} key="points" title="evaluation, pass@1"

@@ -117,27 +117,33 @@ function length(text) {
   return count;
 }
 
-/** Tokens with a colour each: `by` is "probability" or "advantage". */
-export function Tokens({ turn, by, advantage }) {
-  const { tokens, logprobs } = turn;
+/**
+ * Tokens with a colour each: `by` is "probability" or "advantage". A turn has one advantage for all
+ * its tokens, or one for each, or none.
+ */
+export function Tokens({ turn, by }) {
+  const { tokens, logprobs, advantages } = turn;
+  const advantage = (at) => advantages[advantages.length > 1 ? at : 0] || 0;
   const colour = (at) => {
     if (by === "advantage") {
-      const strength = Math.min(0.5, Math.abs(advantage || 0) * 0.6);
-      return `rgb(var(--${advantage < 0 ? "bad" : "good"}-rgb) / ${strength})`;
+      const strength = Math.min(0.5, Math.abs(advantage(at)) * 0.4);
+      return `rgb(var(--${advantage(at) < 0 ? "bad" : "good"}-rgb) / ${strength})`;
     }
     return `rgb(var(--bad-rgb) / ${Math.min(0.85, -(logprobs[at] || 0) / 4)})`;
   };
   return html`<div class="long">
     <pre class="tokens">${tokens.map(
       (one, at) => html`<span style=${{ background: colour(at) }}
-        title=${`${plain(one)}  p = ${Math.exp(logprobs[at]).toPrecision(3)},
+        title=${`${plain(one)}  ${advantages.length ? `advantage ${advantage(at).toFixed(3)}, `
+          : ""}p = ${Math.exp(logprobs[at]).toPrecision(3)},
           log p = ${logprobs[at].toFixed(3)}`}
         >${visible(one)}</span>`,
     )}</pre>
     <p class="note">${
       by === "advantage"
-        ? `reward minus the mean of its group: ${advantage == null ? "unknown"
-          : advantage.toFixed(3)}`
+        ? { 0: "no advantage was recorded: the learner did not use this turn",
+          1: `advantage ${advantage(0).toFixed(3)} for every token, as the learner used it` }[
+          advantages.length] || "the advantage of each token, as the learner used it"
         : "the redder, the less probable; point at a token for its probability"
     }${turn.length > tokens.length ? `; the first ${tokens.length} of ${turn.length} tokens`
       : ""}</p>
