@@ -15,7 +15,15 @@ from assay.trackers.rollouts import RolloutTracker, write_rollouts
 from assay.types import Rollout, Verdict
 from assay.viewer.answers import Answers, UnknownError
 from assay.viewer.folders import RunsFolder
-from tests.viewer.made import HOSTILE, RIGHT, WRONG, made_rollout, make_run
+from tests.viewer.made import (
+    ADVANTAGE,
+    HOSTILE,
+    RIGHT,
+    WRONG,
+    made_rollout,
+    make_evaluation,
+    make_run,
+)
 
 FILES = {"run": "made", "stage": "grpo", "kind": "rollouts"}
 
@@ -120,8 +128,11 @@ def test_a_rollout_shows_the_prompt_that_was_read_tokens_and_checks(answers: Ans
     assert "".join(turn["tokens"]) == WRONG
     assert len(turn["logprobs"]) == len(WRONG)
     assert [check["hidden"] for check in second["checks"]] == [False, True]
-    assert dict(second["tags"]) == {"language": "python"}
-    assert turn["advantages"] == [], "the learner has none yet"
+    assert dict(second["tags"]) == {"language": "python", "difficulty": "easy"}
+    assert turn["advantages"] == [pytest.approx(-ADVANTAGE)]
+    assert [(one["name"], one["outcome"]) for one in turn["tests"]] == [
+        ("1", "wrong"), ("2", "error"),
+    ]  # fmt: skip
     assert dict(second["parts"]) == {"tests": 0.0, "length": 0.0}
 
 
@@ -230,3 +241,63 @@ def test_nothing_in_a_run_is_written(answers: Answers, tmp_path: Path) -> None:
     for folder, _, _ in os.walk(tmp_path):
         Path(folder).chmod(0o700)
     assert {str(one): one.stat().st_mtime_ns for one in tmp_path.rglob("*")} == before
+
+
+def test_a_task_has_its_passes_and_rewards_by_step(answers: Answers) -> None:
+    first, second = answers.tasks(FILES)
+    assert first == {"task_id": "set/a", "steps": [[step, 1, 2, 0.5] for step in (1, 2, 3)]}
+    assert second == {"task_id": "set/b", "steps": [[step, 0, 1, 0.0] for step in (1, 2, 3)]}
+
+
+def test_curves_of_a_metric_know_the_runs_of_one_recipe(tmp_path: Path) -> None:
+    for run, seed, name in (("a_seed1", 1, "grpo"), ("a_seed2", 2, "grpo"), ("b", 1, "rloo")):
+        stage = make_run(tmp_path / run) / "grpo"
+        settings = f'name = "{run}"\nseed = {seed}\n[algorithm]\nname = "{name}"\n'
+        (stage / "config.toml").write_text(settings)
+    found = Answers(RunsFolder(tmp_path)).curves({"metric": "reward/mean"})
+    curves = {one["run"]: one for one in found["curves"]}
+    assert (curves["b"]["steps"], curves["b"]["values"]) == ([1, 2, 3], [1 / 3, 2 / 3, 1.0])
+    assert curves["a_seed1"]["recipe"] == curves["a_seed2"]["recipe"] != curves["b"]["recipe"]
+    assert {"loss", "reward/pass_rate"} < set(found["metrics"])
+    assert Answers(RunsFolder(tmp_path)).curves({"metric": "none"})["curves"] == []
+
+
+def test_a_long_curve_is_thinned_to_its_end(tmp_path: Path) -> None:
+    tracker = JsonlTracker(make_run(tmp_path / "made") / "grpo", start_step=3)
+    for step in range(4, 5001):
+        tracker.track(step, {"loss": float(step)})
+    tracker.close()
+    (curve,) = Answers(RunsFolder(tmp_path)).curves({"metric": "loss"})["curves"]
+    assert (len(curve["steps"]), curve["steps"][-2:]) == (500, [4990, 5000])
+
+
+def test_an_evaluation_has_tags_protocol_and_its_rollouts_and_is_compared(tmp_path: Path) -> None:
+    make_evaluation(tmp_path / "a")
+    make_evaluation(tmp_path / "b", ("set/a", "set/c"))
+    answers = Answers(RunsFolder(tmp_path))
+    one = answers.evaluation({"run": "a", "at": "0", "with_run": "b", "with_at": "0"})
+    assert one["protocol"][1:] == ["seed: 7", 'sampling: {"temperature": 1.0}']
+    assert one["place"] == {"stage": "evaluation", "step": 0}
+    assert [task["tags"]["difficulty"] for task in one["per_task"]] == ["easy", "easy"]
+    assert (one["difference"]["difference"], one["difference"]["wins"]) == (0.5, 1)
+    assert [task["passed"] for task in one["other"]["per_task"]] == [1, 1]
+    files = {"run": "a", "stage": "evaluation", "kind": "evaluations"}
+    assert [row["verdict"] for row in answers.rollouts(files)["rows"]] == ["pass", "wrong"]
+    for at in ("1", "-9"):
+        with pytest.raises(UnknownError, match="no evaluation"):
+            answers.evaluation({"run": "a", "at": at})
+
+
+def test_an_evaluation_while_training_leads_to_the_rollouts_of_its_stage(answers: Answers) -> None:
+    one = answers.evaluation({"run": "made", "at": "0"})
+    assert one["place"] == {"stage": "grpo", "step": 3}
+    assert (one["protocol"], one["groups"]["difficulty"]["hard"]["pass_at_1"]) == ([], 0.5)
+
+
+def test_a_report_of_an_older_evaluation_has_no_rollouts(tmp_path: Path) -> None:
+    make_evaluation(tmp_path / "a")
+    for file in (tmp_path / "a" / "evaluations").iterdir():
+        file.unlink()
+    (tmp_path / "a" / "evaluations").rmdir()
+    one = Answers(RunsFolder(tmp_path)).evaluation({"run": "a", "at": "0"})
+    assert (one["place"], one["per_task"][0]["tags"]) == (None, {})

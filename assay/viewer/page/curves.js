@@ -18,8 +18,8 @@ function nameOf([first, ...others]) {
   others.forEach((one) => {
     while (!one.startsWith(first.slice(0, end))) end -= 1;
   });
-  return others.length ? `${first.slice(0, end).replace(/[\W_]*(seed)?[\W_]*\d*$/, "") || "runs alike"}`
-    : first;
+  const shared = first.slice(0, end).replace(/[\W_]*(seed)?[\W_]*\d*$/, "");
+  return others.length ? shared || "runs alike" : first;
 }
 
 /** The mean over the runs at each step, and the lowest and the highest. */
