@@ -1,9 +1,9 @@
-"""A run of 100,000 rollouts in the viewer: seconds until it opens, and for each filter.
+"""A run of 100,000 rollouts beside 19 others: seconds until it opens, for each filter and view.
 
     python -m bench.viewer
 
 Asks the server over HTTP, as the page does. With Playwright and Chromium, the page itself is timed
-too: until rows are drawn.
+too: until rows, the list of tasks, and the curves of all runs are drawn.
 """
 
 from __future__ import annotations
@@ -42,6 +42,19 @@ QUESTIONS: dict[str, dict[str, str]] = {
     "full text, rare": {"search": "needle"},
     "full text, in all": {"search": "return"},
 }
+VIEWS: dict[str, tuple[str, dict[str, str]]] = {
+    "the list of runs": ("runs", {}),
+    "tasks over the steps": ("tasks", FILES),
+    "a curve of 20 runs": ("curves", {"metric": "reward/metric_1"}),
+    "suspects": ("suspects", FILES),
+}
+OTHERS = 19
+DRAWN = {
+    "rows": ("rollouts?run=large", ".list .row .mark"),
+    "tasks": ("tasks?run=large", "main .spark"),
+    "curves of 20 runs": ("curves?metric=reward/metric_1", ".plot canvas"),
+}
+"""What is timed in the browser: the address, and what is there once it is drawn."""
 WORDS = ("value", "total", "index", "left", "right", "node", "items", "count", "result", "queue")
 
 
@@ -81,6 +94,20 @@ def make_run(folder: Path) -> None:
     metrics.close()
 
 
+def make_others(folder: Path) -> None:
+    """Runs with as many metrics and steps, of six recipes with about three seeds each."""
+    for number in range(OTHERS):
+        chance, stage = random.Random(number), folder / f"other_seed{number}" / "grpo"
+        stage.mkdir(parents=True)
+        settings = f'name = "other_seed{number}"\nseed = {number}\nsteps = {number % 6}\n'
+        (stage / "config.toml").write_text(settings)
+        lines = [
+            json.dumps({"step": step} | {f"reward/metric_{n}": chance.random() for n in range(40)})
+            for step in range(1, STEPS + 1)
+        ]
+        (stage / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
 def rollout(group: int, chance: random.Random) -> Rollout:
     """A rollout of about 600 tokens."""
     text = program(chance)
@@ -111,13 +138,13 @@ def ask(address: str, name: str, asked: dict[str, str]) -> Any:
         return json.load(answer)
 
 
-def in_browser(address: str) -> float | None:
-    """Seconds from a click on the run's rollouts until a row is drawn; None without a browser."""
+def in_browser(address: str) -> dict[str, float]:
+    """Seconds until each of DRAWN is drawn; empty without a browser."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
         print(f"no browser: {error}")
-        return None
+        return {}
     try:
         with sync_playwright() as tools:
             flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -125,15 +152,17 @@ def in_browser(address: str) -> float | None:
             page = browser.new_page()
             page.goto(f"{address}/#run?run=large")
             page.wait_for_selector("main h1")
-            start = time.perf_counter()
-            page.click("header >> text=rollouts")
-            page.wait_for_selector(".list .row")
-            took = time.perf_counter() - start
+            took = {}
+            for name, (view, drawn) in DRAWN.items():
+                start = time.perf_counter()
+                page.goto(f"{address}/#{view}")
+                page.wait_for_selector(drawn)
+                took[name] = time.perf_counter() - start
             browser.close()
             return took
     except Error as error:
         print(f"no browser: {str(error).splitlines()[0]}")
-        return None
+        return {}
 
 
 def main() -> None:
@@ -142,10 +171,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
     opened: list[float] = []
-    drawn: list[float | None] = []
-    filtered: dict[str, list[float]] = {name: [] for name in QUESTIONS}
+    drawn: dict[str, list[float]] = {name: [] for name in DRAWN}
+    filtered: dict[str, list[float]] = {name: [] for name in (*QUESTIONS, *VIEWS)}
     with TemporaryDirectory() as folder:
         make_run(Path(folder) / "large")
+        make_others(Path(folder))
         for _ in range(rounds):
             with serving(Path(folder)) as address:
                 ask(address, "runs", {})
@@ -158,15 +188,21 @@ def main() -> None:
                     start = time.perf_counter()
                     ask(address, "rollouts", asked | more)
                     filtered[name].append(time.perf_counter() - start)
+                for name, (question, parameters) in VIEWS.items():
+                    start = time.perf_counter()
+                    ask(address, question, parameters)
+                    filtered[name].append(time.perf_counter() - start)
             with serving(Path(folder)) as address:
-                drawn.append(in_browser(address))
+                for name, took in in_browser(address).items():
+                    drawn[name].append(took)
     total = STEPS * GROUPS * SIZE
     print(f"{total:,} rollouts, median and largest of {rounds} rounds")
     print(row("a fresh server opens the run and its rollouts", opened))
     for name, times in filtered.items():
         print(row(name, times))
-    if times := [one for one in drawn if one is not None]:
-        print(row("in Chromium, from a click to the first rows", times))
+    for name, times in drawn.items():
+        if times:
+            print(row(f"in Chromium, until drawn: {name}", times))
 
 
 def row(name: str, times: list[float]) -> str:
