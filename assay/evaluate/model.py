@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,9 @@ from assay.sync import run_sync
 from assay.trackers.rollouts import VOCABULARY, write_rollouts, write_vocabulary
 from assay.types import Task
 
-RUNS = Path("runs")
+RUNS, ROLLOUTS = Path("runs"), "evaluations/step_000000.parquet"
+WRITTEN = ("report.md", "report.json", VOCABULARY, ROLLOUTS, "samples.jsonl")
+"""Files of an evaluation; the samples come last, since they are what another may go on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ async def _sample(
             name, row.prompts, settings, context, row.run.seed, finished=file.rows, on_row=on_row
         )
     shown.tokens = int  # else it would keep the engine's model
-    write_rollouts(row.folder / "evaluations" / "step_000000.parquet", 0, rollouts)
+    write_rollouts(row.folder / ROLLOUTS, 0, rollouts)
     if not row.run.engine.kind.hosted:
         from assay.policy.tokenizer import vocabulary
 
@@ -216,12 +217,9 @@ def _claim(folder: Path, setup: Setup, shown: Progress) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if twin and not samples.exists():
         shown.say(f"the samples of {twin.parent} are used again")
-        shutil.copy(twin.with_name("report.md"), folder)
-        write_atomically(file, twin.with_name("report.json").read_bytes())
-        write_atomically(samples, twin.read_bytes())
-        if twin.with_name("evaluations").is_dir():
-            shutil.copytree(twin.with_name("evaluations"), folder / "evaluations")
-            shutil.copy(twin.with_name(VOCABULARY), folder)
+        for name in WRITTEN:
+            if (other_file := twin.parent / name).exists():
+                write_atomically(folder / name, other_file.read_bytes())
     else:
         write_report(folder, [], setup)
 

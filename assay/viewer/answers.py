@@ -12,7 +12,7 @@ from assay.errors import UserError
 from assay.maths.comparison import paired_difference
 from assay.viewer.folders import Kind, RunFiles, RunsFolder
 from assay.viewer.rollouts import Filter, RolloutFiles
-from assay.viewer.suspects import changes, rows, suspects, tasks
+from assay.viewer.suspects import rows, suspects, tasks
 
 Parameters = Mapping[str, str]
 MOST_ROWS = 500
@@ -36,8 +36,8 @@ class Answers:
         self.folder = folder
         self.by_name: dict[str, Callable[[Parameters], Any]] = {
             "runs": self.runs, "run": self.run, "rollouts": self.rollouts, "rollout": self.rollout,
-            "text": self.text, "suspects": self.suspects, "changes": self.changes,
-            "tasks": self.tasks, "evaluation": self.evaluation, "curves": self.curves,
+            "text": self.text, "suspects": self.suspects, "tasks": self.tasks,
+            "evaluation": self.evaluation, "curves": self.curves,
         }  # fmt: skip
 
     def runs(self, _: Parameters) -> Any:
@@ -94,18 +94,18 @@ class Answers:
         """An evaluation by its number `at` in the report of its run, with its tasks; and how that
         `with_at` of run `with_run` differs from it on the tasks of both.
         """
-        found = self._evaluation(asked["run"], asked["at"])
+        found = self._run(asked).evaluation(int(asked["at"]))
         if "with_run" in asked:
-            other = self._evaluation(asked["with_run"], asked["with_at"])
+            run = self._run({"run": asked["with_run"]})
+            other = found["other"] = run.evaluation(int(asked["with_at"]))
             rates, others = (
                 {task["id"]: task["passed"] / task["samples"] for task in one["per_task"]}
                 for one in (found, other)
             )
             both = [name for name in rates if name in others]
             samples = min(found["samples"], other["samples"])
-            pairs = [rates[name] for name in both], [others[name] for name in both], samples
-            found["difference"] = asdict(paired_difference(*pairs)) if both else None
-            found["other"] = other
+            sides = [rates[name] for name in both], [others[name] for name in both]
+            found["difference"] = asdict(paired_difference(*sides, samples)) if both else None
         return found
 
     def curves(self, asked: Parameters) -> Any:
@@ -126,27 +126,11 @@ class Answers:
             "curves": [one for one in made if one["steps"]],
         }
 
-    def changes(self, asked: Parameters) -> Any:
-        """Tasks whose passes differ between two sides, each `run`, `stage`, `kind` and `step`, with
-        `a_` or `b_` before.
-        """
-        sides = []
-        for side in ("a_", "b_"):
-            one = {name.removeprefix(side): asked[name] for name in asked if name[:2] == side}
-            sides.append(self._files(one).select(Filter(step=int(one["step"]))))
-        return changes(*sides)
-
     def _run(self, asked: Parameters) -> RunFiles:
         runs = self.folder.known
         if asked["run"] not in runs:
             raise UnknownError(f"there is no run {asked['run']!r} in {self.folder.root}")
         return runs[asked["run"]]
-
-    def _evaluation(self, run: str, number: str) -> dict[str, Any]:
-        try:
-            return self._run({"run": run}).evaluation(int(number))
-        except IndexError:
-            raise UnknownError(f"run {run!r} has no evaluation {number}") from None
 
     def _files(self, asked: Parameters) -> RolloutFiles:
         stages = self._run(asked).stages

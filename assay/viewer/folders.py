@@ -151,7 +151,7 @@ class RunFiles:
         step where its rollouts are. Raises IndexError.
         """
         one = self.evaluations[number]
-        report: dict[str, Any] = self.cache.read(self.path / "report.json", read_json, {})
+        report = json.loads(self.cache.read(self.path / "report.json", Path.read_text, "{}"))
         setup = report.get("setups", {}).get(title(one)) or report.get("setup") or {}
         stage = self.stages.get(one.name) or next(iter(self), None)
         steps = [*stage.rollouts["evaluations"].files()] if stage else []
@@ -264,12 +264,6 @@ def evaluation_row(one: Evaluation) -> dict[str, Any]:
 def read_evaluations(file: Path) -> list[Evaluation]:
     """The evaluations of a report."""
     return read_report(file.parent)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """A report as it stands."""
-    report: dict[str, Any] = json.loads(file.read_text())
-    return report
 
 
 def read_point(file: Path) -> dict[str, Any] | None:

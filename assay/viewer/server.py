@@ -102,7 +102,7 @@ def _answer(call: Callable[[Mapping[str, str]], Any]) -> Callable[[Request], Res
             made = call(asked)
         except UnknownError as error:
             status, made = 404, {"error": str(error)}
-        except (ValueError, KeyError) as error:
+        except (ValueError, LookupError) as error:
             status, made = 400, {"error": f"the question cannot be read: {one_line(error)}"}
         return Response(json.dumps(made), status, media_type="application/json")
 

@@ -1,4 +1,4 @@
-"""What to look at in the rollouts of a run: suspects of reward hacking, and tasks that changed."""
+"""What to look at in the rollouts of a run: suspects of reward hacking, and tasks by step."""
 
 from __future__ import annotations
 
@@ -101,24 +101,6 @@ def _at(table: pa.Table, places: pa.Table) -> pa.Table:
     order = pa.array(range(len(places)), pa.int64())
     wanted = places.select([*PLACES]).append_column("order", order)
     return wanted.join(table, [*PLACES]).sort_by("order")
-
-
-def changes(first: pa.Table, second: pa.Table) -> list[dict[str, Any]]:
-    """The tasks in both tables, with passed and judged rollouts of each; those that changed most
-    stand first.
-    """
-    before, after = passes_by_task(first), passes_by_task(second)
-    both = [
-        {"task_id": task, "before": before[task], "after": after[task]}
-        for task in before
-        if task in after
-    ]
-
-    def difference(one: dict[str, Any]) -> float:
-        (passed, of), (later, of_later) = one["before"], one["after"]
-        return abs(float(later / of_later - passed / of))
-
-    return sorted((one for one in both if difference(one)), key=difference, reverse=True)
 
 
 def passes_by_task(table: pa.Table) -> dict[str, tuple[int, int]]:

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import pytest
 from pyarrow import parquet
@@ -240,6 +241,14 @@ def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transfor
         "timeout",
         "memory",
     }
+    for group in {row["group"] for row in rows}:
+        own = [row for row in rows if row["group"] == group]
+        rewards = [row["reward"] for row in own]
+        apart = pstdev(rewards)
+        assert [row["advantages"] for row in own] == [
+            [pytest.approx((one - fmean(rewards)) / apart if apart else 0.0, abs=1e-3)]
+            for one in rewards
+        ], "as GRPO has it: divided by the deviation of the group"
     measured = parquet.read_table(stage / "evaluations/step_000004.parquet").to_pylist()
     assert [(row["group"], row["index"]) for row in measured] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     kept = sorted((stage / "checkpoints").iterdir())

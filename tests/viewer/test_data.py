@@ -211,15 +211,6 @@ def test_a_pass_rate_of_zero_is_a_point_of_the_curve(answers: Answers, tmp_path:
     assert answers.runs({})["runs"][0]["spark"] == [1 / 3, 2 / 3, 1.0, 0.0]
 
 
-def test_changes_between_two_evaluations_are_the_tasks_newly_solved(answers: Answers) -> None:
-    sides = {
-        f"{side}_{name}": value
-        for side, step in (("a", "0"), ("b", "3"))
-        for name, value in {**FILES, "kind": "evaluations", "step": step}.items()
-    }
-    assert answers.changes(sides) == [{"task_id": "set/a", "before": (0, 1), "after": (1, 1)}]
-
-
 @pytest.mark.parametrize(
     "asked",
     [{"run": "../made"}, {"run": "nobody"}, {"stage": ".."}, {"kind": "../../secret"},
@@ -283,9 +274,8 @@ def test_an_evaluation_has_tags_protocol_and_its_rollouts_and_is_compared(tmp_pa
     assert [task["passed"] for task in one["other"]["per_task"]] == [1, 1]
     files = {"run": "a", "stage": "evaluation", "kind": "evaluations"}
     assert [row["verdict"] for row in answers.rollouts(files)["rows"]] == ["pass", "wrong"]
-    for at in ("1", "-9"):
-        with pytest.raises(UnknownError, match="no evaluation"):
-            answers.evaluation({"run": "a", "at": at})
+    with pytest.raises(UnknownError, match="no run 'c'"):
+        answers.evaluation({"run": "a", "at": "0", "with_run": "c", "with_at": "0"})
 
 
 def test_an_evaluation_while_training_leads_to_the_rollouts_of_its_stage(answers: Answers) -> None:

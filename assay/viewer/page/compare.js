@@ -118,6 +118,23 @@ async function openPair(run, sides, one) {
   go("compare", { run: run.name, a, b });
 }
 
+/** Passed and judged rollouts of each task at a step. */
+function passesAt(tasks, step) {
+  return new Map(tasks.flatMap(({ task_id: id, steps }) => steps
+    .filter(([at]) => at === Number(step))
+    .map(([, passed, judged]) => [id, [passed, judged]])));
+}
+
+/** The tasks of both sides whose pass rates differ, those that changed most first. */
+function changes(before, after) {
+  const rate = ([passed, judged]) => passed / judged;
+  const difference = (one) => Math.abs(rate(one.after) - rate(one.before));
+  return [...before]
+    .filter(([task, one]) => after.has(task) && rate(one) !== rate(after.get(task)))
+    .map(([task_id, one]) => ({ task_id, before: one, after: after.get(task_id) }))
+    .sort((a, b) => difference(b) - difference(a));
+}
+
 export function Changes({ run, other, a, b }) {
   const { data: all } = useAnswer("runs", {});
   const later = other || run.name;
@@ -129,16 +146,17 @@ export function Changes({ run, other, a, b }) {
   const from = a || (asks ? usual[0][usual[0].length - 1] : usual[0][0]);
   const to = b || usual[1][usual[1].length - 1];
   const sides = from && to && [filesOf(run.name, from), filesOf(later, to)];
-  const asked = sides && Object.fromEntries(["a_", "b_"].flatMap((side,
-    at) => Object.entries(sides[at]).map(([name, value]) => [side + name, value])));
-  const { data, error, stale } = useAnswer("changes", asked);
+  const tables = [useAnswer("tasks", sides && sides[0]), useAnswer("tasks", sides && sides[1])];
+  const error = tables[0].error || tables[1].error;
   const change = (more) => go("changes", { run: run.name, other, a: from, b: to, ...more }, true);
   const pick = (name, value, some) => html`<select aria-label=${name} value=${value} class="whole"
     onChange=${(event) => change({ [name]: event.target.value })}>
     ${some.map((one) => html`<option value=${one.word}>${one.stage}, ${one.kind === "rollouts"
       ? "training" : "evaluation"}, step ${one.step}</option>`)}
   </select>`;
-  const known = (sides && !stale && data) || [];
+  const ready = sides && tables.every((one) => one.data && !one.stale);
+  const counts = tables.map((one, at) => (ready ? passesAt(one.data, sides[at].step) : new Map()));
+  const known = changes(...counts);
   const solved = known.filter((one) => !one.before[0] && one.after[0]);
   const lost = known.filter((one) => one.before[0] && !one.after[0]);
   const rest = known.filter((one) => one.before[0] && one.after[0]);

@@ -22,8 +22,6 @@ export function answerLocally(data, name, asked) {
       return evaluation(data, asked);
     case "curves":
       return curves(data, asked.metric);
-    case "changes":
-      return changes(data, asked);
     default:
       throw new Error("this file holds only the beginning of long texts");
   }
@@ -36,8 +34,8 @@ function found(one) {
 
 function evaluation(data, asked) {
   const one = found((data.evaluations[asked.run] || [])[asked.at]);
-  return asked.with_run ? { ...one, difference: null,
-    other: found((data.evaluations[asked.with_run] || [])[asked.with_at]) } : one;
+  const others = data.evaluations[asked.with_run];
+  return others ? { ...one, other: found(others[asked.with_at]) } : one;
 }
 
 function curves(data, metric) {
@@ -82,28 +80,4 @@ function list(data, asked) {
   const start = Number(asked.start || 0);
   const count = Number(asked.count || 500);
   return { total: rows.length, start, rows: rows.slice(start, start + count) };
-}
-
-function byTask(data, asked, side) {
-  const files = nameOf({
-    run: asked[`${side}run`], stage: asked[`${side}stage`], kind: asked[`${side}kind`],
-  });
-  const sums = new Map();
-  for (const row of data.rows[files] || []) {
-    if (row.step === Number(asked[`${side}step`]) && row.verdict) {
-      const [passed, judged] = sums.get(row.task_id) || [0, 0];
-      sums.set(row.task_id, [passed + (row.verdict === "pass"), judged + 1]);
-    }
-  }
-  return sums;
-}
-
-function changes(data, asked) {
-  const [before, after] = [byTask(data, asked, "a_"), byTask(data, asked, "b_")];
-  const rate = ([passed, judged]) => passed / judged;
-  const difference = (one) => Math.abs(rate(one.after) - rate(one.before));
-  return [...before]
-    .filter(([task, one]) => after.has(task) && rate(one) !== rate(after.get(task)))
-    .map(([task_id, one]) => ({ task_id, before: one, after: after.get(task_id) }))
-    .sort((a, b) => difference(b) - difference(a));
 }
