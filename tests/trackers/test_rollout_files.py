@@ -124,6 +124,15 @@ def test_tests_calls_and_tags_are_kept(tmp_path: Path) -> None:
     assert row["tags"] == [("language", "python"), ("difficulty", "hard")]
 
 
+def test_a_check_that_nests_too_deep_to_be_shown_in_parts_is_kept_whole(tmp_path: Path) -> None:
+    source = f"assert f(1) == {'1 + ' * 900}1"
+    rollout = judged("a", 1.0, turn("x", Verdict.PASS))
+    rollout = replace(rollout, task=replace(rollout.task, checks=(Check(source),)))
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, [[rollout]])
+    [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
+    assert row["checks"] == [{"input": source, "expected": "", "hidden": True}]
+
+
 def test_the_advantages_are_those_of_the_learner_turn_by_turn(tmp_path: Path) -> None:
     wrong, right = turn("first", Verdict.WRONG), turn("second", Verdict.PASS)
     later = replace(right, prompt_tokens=(1, 2, 7, 8, 9, 5))
