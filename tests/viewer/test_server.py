@@ -143,6 +143,12 @@ def test_the_pages_own_code_makes_no_html_of_text() -> None:
         assert made == [], file.name
 
 
+def test_the_pages_scripts_stay_within_their_budget() -> None:
+    lines = [line.strip() for file in OWN if file.suffix == ".js"
+             for line in file.read_text().splitlines()]  # fmt: skip
+    assert len([one for one in lines if one and not one.startswith(("//", "/*", "*"))]) <= 1_900
+
+
 def test_the_pages_own_files_are_of_a_size_to_read() -> None:
     for file in OWN:
         lines = file.read_text().splitlines()
