@@ -59,8 +59,7 @@ class Learner:
         self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
         self.micro_batch_tokens = micro_batch_tokens(settings, policy.model, policy.device)
         self.ranks = ranks or Ranks()
-        self.learned_from: Sequence[Sample] = ()
-        """The samples of the last step, with their advantages."""
+        self.learned_from: Sequence[Sample] = ()  # the last step's samples, with advantages
         self.ranks.shard(policy, self.critic)
         layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
