@@ -22,17 +22,21 @@ from assay.tasks.drills import Composition, compositions, run, separating_inputs
 from assay.tasks.drills.composition import loop, prompt, steps
 
 NOUNS = (
-    "prices scores votes levels depths speeds grades visits orders sales costs ages weights heights"
-    " steps tickets points ranks laps goals lots notes titles labels colours birds plants rivers"
-    " towns streets codes tags keys lines signs marks rooms doors seats boxes cards coins maps"
-    " games songs films books pages plays meals spices fruits trees stones shells clouds winds"
-).split()
+    "prices", "scores", "votes", "levels", "depths", "speeds", "grades", "visits", "orders",
+    "sales", "costs", "ages", "weights", "heights", "steps", "tickets", "points", "ranks",
+    "laps", "goals", "lots", "notes", "titles", "labels", "colours", "birds", "plants",
+    "rivers", "towns", "streets", "codes", "tags", "keys", "lines", "signs", "marks", "rooms",
+    "doors", "seats", "boxes", "cards", "coins", "maps", "games", "songs", "films", "books",
+    "pages", "plays", "meals", "spices", "fruits", "trees", "stones", "shells", "clouds",
+    "winds",
+)  # fmt: skip
 FUNCTIONS = 4
 """Functions of a package."""
-DULL = set(
-    "keep drop take the those each return with an a in to of from or and them it is one ones words"
-    " numbers list string add longer than total".split()
-)
+DULL = (
+    "keep", "drop", "take", "the", "those", "each", "return", "with", "an", "a", "in", "to",
+    "of", "from", "or", "and", "them", "it", "is", "one", "ones", "words", "numbers", "list",
+    "string", "add", "longer", "than", "total",
+)  # fmt: skip
 """Words of a drill that its function's name leaves out."""
 
 

@@ -46,7 +46,7 @@ class PolicySettings(Section):
     """The model that is trained."""
 
     model: str = "tiny"
-    """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, the folder of a run or stage
+    """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, a folder of a run or stage
     (its best checkpoint if `save.best` keeps one, else its newest), a GGUF file, or a name on the
     Hugging Face hub (recipes.md, "Models")."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -215,14 +215,17 @@ def test_who_kills_the_run_of_the_tests_is_no_failure_of_the_machine(
     tree: Path, number: int
 ) -> None:
     killer = appended(tree, f"import os\nos.kill(os.getppid(), {number})")
-    one = judged(tree, killer=killer)["killer"]
+    one = judged(tree, {"killer": killer})["killer"]
     assert one.verdict is Verdict.ERROR, one.detail
 
 
 def test_a_change_of_any_characters_gets_a_verdict(tree: Path) -> None:
     right = calc_task(tree).reference or ""
-    found = judged(tree, diff=f"{right}\ud800", files=json.dumps({"x": "\ud800", "\ud800": "x"}),
-                   nul=json.dumps({"a\0b": "x"}), deep="{" * 100_000)  # fmt: skip
+    programs = {
+        "diff": f"{right}\ud800", "files": json.dumps({"x": "\ud800", "\ud800": "x"}),
+        "nul": json.dumps({"a\0b": "x"}), "deep": "{" * 100_000,
+    }  # fmt: skip
+    found = judged(tree, programs)
     assert {one.verdict for one in found.values()} == {Verdict.COMPILE}
 
 
@@ -232,7 +235,7 @@ ED = (
 
 
 def test_a_script_of_ed_is_no_diff(tree: Path) -> None:
-    assert judged(tree, ed=ED)["ed"].verdict is Verdict.COMPILE
+    assert judged(tree, {"ed": ED})["ed"].verdict is Verdict.COMPILE
 
 
 def test_helpers_of_the_tests_are_protected_and_sources_are_not(tmp_path: Path) -> None:
