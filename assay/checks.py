@@ -65,7 +65,7 @@ class PrintTest:
 @dataclass(frozen=True, slots=True)
 class OwnTests:
     """Tests in the program's language, which run in its own process. It can end them early, so that
-    they pass is taken on trust.
+    their pass is forgeable.
     """
 
     after: str
@@ -96,7 +96,7 @@ class TestBench:
 
     It prints a sample as `$display("@SAMPLE %b %b | %b", a, b, out)`, inputs before the bar. These
     are compared with those of the task's reference. A bench that prints none says itself whether
-    the design is right, which is taken on trust; a reference must be right then.
+    the design is right, so a pass is forgeable; a reference must be right then.
     """
 
     __test__ = False

@@ -62,13 +62,6 @@ class Verdict(StrEnum):
     """The machine failed. It is never turned into a reward."""
 
 
-Trust = Literal[
-    "own_equality", "own_order", "own_methods", "own_process", "identity", "mutation", "steering",
-    "files",
-]  # fmt: skip
-"""What only the program can decide (docs/judge.md)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """One problem with its tests."""
@@ -228,17 +221,20 @@ class Execution:
     """Seconds from the candidate's start to the verdict."""
     memory_mb: float = 0.0
     """Peak resident memory of the candidate in MiB."""
-    trusted: tuple[str, ...] = ()
-    """What the checks took the program's word for, beyond the judge's `trust`. Where a pass has
-    any, a program could have forged it."""
+    forgeable: bool = False
+    """Whether it rests on the program's word, so that a program could have forged it
+    (docs/judge.md); never where the judge's settings allow that."""
+    changes: tuple[str, ...] = ()
+    """Inside the judge: what of the test's the program has changed, `arguments` or a file's
+    name."""
     tests: tuple[TestOutcome, ...] = ()
     """Each test of a repository. Of other checks, the first that fail, named by their numbers from
     1; `detail` says why."""
 
     @property
     def proven(self) -> bool:
-        """Whether it is a pass that took nobody's word for anything."""
-        return self.verdict is Verdict.PASS and not self.trusted
+        """Whether it is a pass that no program could have forged."""
+        return self.verdict is Verdict.PASS and not self.forgeable
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", printable(self.detail[:500])[:500])
@@ -304,7 +300,7 @@ class Rollout:
 
     @property
     def passed(self) -> bool:
-        """Whether the last turn's program passed every check, without being trusted."""
+        """Whether the last turn's program passed every check, and could not have forged that."""
         return self.execution is not None and self.execution.proven
 
     @property

@@ -58,7 +58,7 @@ async def main() -> None:
     packages: defaultdict[str, Counter[str]] = defaultdict(Counter)
     cheats: defaultdict[str, Counter[str]] = defaultdict(Counter)
     end = time.monotonic() + 60 * given.minutes
-    async with Judge(slots=given.slots, trust=("own_process",)) as judge:
+    async with Judge(slots=given.slots, allow_forgeable=True) as judge:
         for task in by_turns(load(given.tasks)):
             if time.monotonic() > end:
                 break

@@ -43,9 +43,9 @@ class Flaw(StrEnum):
     """An earlier task has the same prompt or the same checks."""
     NO_REFERENCE = "no_reference"
     """There is no reference to show that the task can be solved."""
-    NEEDS_TRUST = "needs_trust"
-    """The reference passes only where its word is taken for something: training pays such passes
-    only with `judge.trust`."""
+    FORGEABLE = "forgeable"
+    """A pass rests on the program's word: training pays such passes only with
+    `judge.allow_forgeable`."""
     SLOW_REFERENCE = "slow_reference"
     """The reference uses more than a quarter of the CPU time limit."""
 

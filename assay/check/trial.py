@@ -117,9 +117,8 @@ def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
             yield Finding(Flaw.FLAKY, f"passes once and fails once: {why}")
     elif slowest > SLOW_SHARE * limits.cpu_seconds:
         yield Finding(Flaw.SLOW_REFERENCE, f"{slowest:.2f} s of {limits.cpu_seconds:g} s")
-    if trusted := sorted({what for run in runs for what in run.trusted}):
-        listed = ", ".join(f'"{what}"' for what in trusted)
-        yield Finding(Flaw.NEEDS_TRUST, f"to pay it in training, set judge.trust = [{listed}]")
+    if any(run.forgeable for run in runs):
+        yield Finding(Flaw.FORGEABLE, "to pay it in training, set judge.allow_forgeable = true")
     only_raises = raw["raise"]
     fixes = [test.holds for test in only_raises.tests if test.is_fix]
     if any(fixes) if fixes else only_raises.passed:

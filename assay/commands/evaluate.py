@@ -73,8 +73,8 @@ def evaluate(
     for one in done.evaluations:
         details = [*axis_lines(one), *group_lines(one)]
         lines += ["", title(one), *details] if details else []
-    trust = options.on_trust(sum(one.on_trust for one in done.evaluations))
-    end = "\n".join(["", *lines]) + f"{trust}\nreport   {done.folder / 'report.md'}"
+    forgeable = options.tell_forgeable(sum(one.forgeable for one in done.evaluations))
+    end = "\n".join(["", *lines]) + f"{forgeable}\nreport   {done.folder / 'report.md'}"
     result = {"evaluations": [asdict(one) for one in done.evaluations], "setups": done.setups}
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
 

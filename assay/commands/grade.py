@@ -51,11 +51,11 @@ def grade(
         rate = f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
     counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count}" for name, count in counts)
-    trust = options.on_trust(graded.on_trust)
+    forgeable = options.tell_forgeable(graded.forgeable)
     name, missing = "pass@1 ", graded.without_samples
     if missing:
         name, rate = "partial", f"{rate}; no pass@1 of the set: {missing} more have no samples"
-    lines = f"{name}  {rate}\nverdicts {shown}{trust}\nfile     {graded.file}"
+    lines = f"{name}  {rate}\nverdicts {shown}{forgeable}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
     if lost := graded.verdicts.get("infra"):
         raise MachineError(

@@ -90,9 +90,9 @@ def print_result(
     typer.echo(end, nl=bool(end))
 
 
-def on_trust(passes: int) -> str:
-    """A line on the passes in which a program's word was taken for something; empty for none."""
-    return f"\non trust {passes} of the passes" if passes else ""
+def tell_forgeable(passes: int) -> str:
+    """A line on the passes that a program could have forged; empty for none."""
+    return f"\nforgeable {passes} of the passes" if passes else ""
 
 
 def show(*shown: RenderableType) -> None:

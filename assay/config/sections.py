@@ -9,7 +9,6 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from assay.config.generation import EngineSettings, PromptSettings
 from assay.config.section import Section
-from assay.types import Trust
 
 NAME = r"^\w[\w.\-]*$"
 """Runs and stages are named after their folders."""
@@ -203,9 +202,9 @@ class JudgeSettings(Section):
     allow_weak_isolation: bool = False
     """Judge even if the sandbox of this machine cannot keep programs away from your files (see
     `assay doctor`)."""
-    trust: tuple[Trust, ...] = ()
-    """What training pays for although only the program can decide it (docs/judge.md, "Objects").
-    `assay check` says what a task set needs."""
+    allow_forgeable: bool = False
+    """Reward passes that the program could have forged (docs/judge.md, "Objects"). `assay check`
+    says which tasks need it."""
 
     @model_validator(mode="after")
     def _services_are_urls_without_secrets(self) -> JudgeSettings:

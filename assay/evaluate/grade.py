@@ -44,7 +44,7 @@ class GradeSummary:
     """Mean over tasks, in [0, 1], without rows that were not judged. None if no row was."""
     interval: Interval
     """95 % confidence interval of `pass_at_1`, over tasks."""
-    on_trust: int
+    forgeable: int
     """Passes in which the checks took the program's word for something."""
     verdicts: dict[str, int]
     """Rows by verdict, `faulty` for those of `faulty` tasks; `infra` is the machine's failure."""
@@ -142,7 +142,7 @@ def _verdict_row(job: Job, execution: Execution) -> dict[str, Any]:
         "checks_passed": execution.passed,
         "checks": execution.total,
         "detail": execution.detail,
-        "trusted": execution.trusted,
+        "forgeable": execution.forgeable,
         "cpu_seconds": round(execution.cpu_seconds, 4),
     }
 
@@ -165,7 +165,7 @@ def _sum_up(
         without_samples=tasks - len({job.task.id for job in jobs}),
         pass_at_1=mean_pass_at_k(counts, 1) if counts else None,
         interval=pass_interval(counts) if counts else Interval(0.0, 1.0),
-        on_trust=sum(run.verdict is Verdict.PASS and not run.proven for run in executions),
+        forgeable=sum(run.verdict is Verdict.PASS and run.forgeable for run in executions),
         verdicts=dict(Counter(names)),
         faulty=dict(faults),
         file=str(file),

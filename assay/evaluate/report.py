@@ -86,8 +86,8 @@ class Evaluation:
     """In the order of the tasks."""
     axes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """pass@k of each further axis, such as `compiles`."""
-    on_trust: int = 0
-    """Passes in which the checks took the program's word for something."""
+    forgeable: int = 0
+    """Passes that a program could have forged."""
     groups: Mapping[str, Mapping[str, GroupResult]] = field(default_factory=dict)
     """Tasks by each kind of label that tells them apart: `language`, `difficulty`, `month`."""
 
@@ -145,7 +145,7 @@ def summarise(
             name: pass_at(counts_of(by_task((row.task_id, row.axes[name]) for row in judged)))
             for name in settings.axes
         },
-        on_trust=sum(row.verdict == Verdict.PASS and bool(row.trusted) for row in judged),
+        forgeable=sum(row.verdict == Verdict.PASS and row.forgeable for row in judged),
         groups=by_label(per_task, labels),
     )
 

@@ -30,8 +30,8 @@ class SampleRow:
     """Completion tokens over all turns."""
     truncated: bool
     """Whether the token limit ended the last completion."""
-    trusted: tuple[str, ...] = ()
-    """What the checks took the program's word for."""
+    forgeable: bool = False
+    """Whether the program could have forged a pass."""
     axes: Mapping[str, bool] = field(default_factory=dict)
     """Whether each of the evaluation's further axes holds."""
     reply: str | None = None
@@ -48,9 +48,10 @@ def row_of(rollout: Rollout, sample: int, axes: Sequence[str] = ()) -> SampleRow
     reply = last.completion.text if len(rollout.turns) == 1 else None
     truncated, verdict = last.completion.ended == "length", str(rollout.execution.verdict)
     program, tokens = last.program or "", rollout.length
-    trusted, parts = rollout.execution.trusted, rollout.score.parts if rollout.score else {}
+    forgeable = rollout.execution.forgeable
+    parts = rollout.score.parts if rollout.score else {}
     return SampleRow(
-        rollout.task.id, sample, program, verdict, tokens, truncated, trusted,
+        rollout.task.id, sample, program, verdict, tokens, truncated, forgeable,
         {name: parts[name] > 0 for name in axes}, reply,
     )  # fmt: skip
 
@@ -60,7 +61,7 @@ def rollout_of(row: SampleRow, task: Task) -> Rollout:
     ended: Literal["stop", "length"] = "length" if row.truncated else "stop"
     text = row.solution if row.reply is None else row.reply
     completion = Completion(text, (), (), ended, (0,), counted=row.tokens)
-    execution = Execution(Verdict(row.verdict), trusted=row.trusted)
+    execution = Execution(Verdict(row.verdict), forgeable=row.forgeable)
     score = Score(float(execution.proven))
     return Rollout(task, (Turn((), completion, row.solution or None, execution),), score)
 

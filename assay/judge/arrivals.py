@@ -69,7 +69,7 @@ class Arrivals:
         def array(parts: Json) -> Any:
             value = rebuild_numpy(parts)
             if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
-                self._connection.trust("own_methods")
+                self._connection.forgeable = True
             return value if keep else plain_numpy(value)
 
         self._unpacker.foreign["numpy"] = self._data_unpacker.foreign["numpy"] = array
@@ -105,7 +105,7 @@ class Arrivals:
 
     def _steered(self, name: str) -> None:
         if not (self.may_stop and name.startswith("Stop")):
-            self._connection.trust("steering")
+            self._connection.forgeable = True
 
     def _type(self, parts: Json) -> RemoteClass:
         """A class of ours for a class of the program's: its number, name, special methods, whether
@@ -149,7 +149,7 @@ class Arrivals:
         """
         made = {number: remote.make(kind, self._place(number, kind)) for _, number in members}
         if len(made) < len(members):  # an alias: a program could make all members one
-            self._connection.trust("own_equality")
+            self._connection.forgeable = True
         for name in ("__eq__", "__ne__", "__hash__"):
             type.__setattr__(kind, name, getattr(object, name))
         named = {str(name): made[number] for name, number in members}
@@ -165,7 +165,7 @@ class Arrivals:
         if kind is None:
             raise CodecError("unknown base class")
         if issubclass(kind, AssertionError | NameError | StopIteration | StopAsyncIteration):
-            self._connection.trust("steering")
+            self._connection.forgeable = True
         return kind
 
     def _handle(self, parts: Json) -> Any:
@@ -177,7 +177,7 @@ class Arrivals:
             if "_members" in made.__dict__:
                 self.members[remote.place_of(self._objects[number])] += 1
             else:
-                self._connection.trust("identity")
+                self._connection.forgeable = True
             return self._objects[number]
         handle = remote.make(made, self._place(number, made))
         if self.identity:
@@ -199,14 +199,14 @@ class Arrivals:
     def _shared(self, parts: Json) -> Any:
         shared = self._connection.shared
         if self.identity and shared.new.isdisjoint(parts):
-            self._connection.trust("identity")
+            self._connection.forgeable = True
         return shared.rebuild(parts)
 
     def _builtin(self, name: Json) -> Any:
         """A function or class of Python's; an `except` of some catches the test's own assertion."""
         found = BUILTINS[name]
         if isinstance(found, type) and issubclass(AssertionError, found) and found is not object:
-            self._connection.trust("steering")
+            self._connection.forgeable = True
         return found
 
     def _run(self, kind: Callable[[Place], Any], number: Json) -> Any:
@@ -217,7 +217,7 @@ class Arrivals:
         return made
 
     def _graph(self, rows: Json) -> Any:
-        connection, on_change = self._connection, partial(self._connection.trust, "mutation")
+        connection, on_change = self._connection, partial(self._connection.changes.add, "arguments")
         return connection.nodes.unpack(rows, self._unpacker, connection.mutates, on_change)
 
 

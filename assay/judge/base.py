@@ -7,14 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Collection,
     Iterable,
     Mapping,
     Sequence,
-    Set,
 )
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from reprlib import repr as shortened
 from typing import NamedTuple
 
@@ -60,8 +58,8 @@ class AnyJudge(ABC):
     context manager.
     """
 
-    def __init__(self, trust: Collection[str]) -> None:
-        self.trust = frozenset(trust)
+    def __init__(self, allow_forgeable: bool) -> None:
+        self.allow_forgeable = allow_forgeable
         self._cache = VerdictCache()
         self._reported: BoundedDict[str, None] = BoundedDict(CACHED)
         self._breaker = CircuitBreaker()
@@ -141,6 +139,10 @@ class AnyJudge(ABC):
                 progress(index, execution)
         return [executions[index] for index in range(len(jobs))]
 
+    def _as_allowed(self, execution: Execution) -> Execution:
+        """The execution, which is not forgeable where the settings allow that."""
+        return replace(execution, forgeable=execution.forgeable and not self.allow_forgeable)
+
     def _count(self, task: Task, execution: Execution) -> None:
         """Tell the circuit breaker of the machine's failures; report a task's own fault once."""
         if not is_tasks_fault(execution):
@@ -164,8 +166,3 @@ def require_job(job: Job) -> None:
 def no_code(total: int) -> Execution:
     """The execution of a completion that holds no program."""
     return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-
-
-def without(execution: Execution, excused: Set[str]) -> tuple[str, ...]:
-    """What an execution trusted, less what is excused."""
-    return tuple(what for what in execution.trusted if what not in excused)

@@ -151,8 +151,8 @@ class ExchangeRunner:
         elif len(stderr) >= most:
             stderr += f"\n(standard error is cut after {most} bytes)".encode()
         execution = measured(result, decision.verdict, decision.detail, stdout, stderr)
-        trusted = wanted.trusted if wanted and decision.passed else ()
-        return replace(execution, **decision._asdict(), trusted=trusted)
+        forgeable = wanted is not None and wanted.forgeable and decision.passed > 0
+        return replace(execution, **decision._asdict(), forgeable=forgeable)
 
     async def _decision(self, result: Result, wanted: ProgramRun, checker: str) -> Decision:
         """What the run's kind makes of it."""

@@ -7,8 +7,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
-    Iterable,
     Sequence,
 )
 from contextlib import asynccontextmanager
@@ -18,7 +16,7 @@ from pathlib import Path
 
 from assay.checks import RepositoryTests
 from assay.errors import RolloutLostError, SandboxError
-from assay.judge.base import AnyJudge, Job, Run, no_code, require_job, without
+from assay.judge.base import AnyJudge, Job, Run, no_code, require_job
 from assay.judge.builds import folder_of
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
@@ -47,9 +45,8 @@ PREPARED_TASKS = 512
 """Prepared tasks that are kept: they may be large, and a service never sees most of them again."""
 MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 """Verdicts that a task's proxy features or time factor can change."""
-EXCUSED = frozenset(("mutation", "own_methods", "steering"))
-"""What a program may decide itself where the task's reference does. Where two objects of the
-program's are compared, a program can pass any test, whatever the reference does."""
+ARGUMENTS = "arguments"
+"""What `Execution.changes` says where the program has changed an argument."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
@@ -59,8 +56,8 @@ class Judge(AnyJudge):
 
     limits: of one run. slots: programs that run at once; the available cores if None. stop_early:
     stop at the first failed test. allow_weak: run even where the sandbox is not sound. archive: a
-    file that keeps all verdicts. trust: what may be taken on a program's word
-    (types.Trust): an execution's `trusted` says what else was.
+    file that keeps all verdicts. allow_forgeable: take a pass that a program could have forged for
+    any other.
 
     Raises SandboxError where the sandbox is not sound, where the supervisor dies or hangs, and
     where the machine fails too often. A program that was judged before is not
@@ -69,9 +66,9 @@ class Judge(AnyJudge):
 
     def __init__(
         self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
-        allow_weak: bool = False, archive: Path | None = None, trust: Collection[str] = (),
+        allow_weak: bool = False, archive: Path | None = None, allow_forgeable: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(trust)
+        super().__init__(allow_forgeable)
         self.limits = limits or Limits()
         self.slots = slots or cores()
         self.stop_early = stop_early
@@ -118,10 +115,7 @@ class Judge(AnyJudge):
         )
         self._count(job.task, execution)
         total = max(prepared.total, execution.total)
-        # of files, the name says nothing to those who ask
-        kinds = dict.fromkeys(what.split(" ")[0] for what in execution.trusted)
-        trusted = tuple(kind for kind in kinds if kind not in self.trust)
-        return replace(execution, total=total, trusted=trusted)
+        return self._as_allowed(replace(execution, total=total))
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None,
@@ -180,8 +174,8 @@ class Judge(AnyJudge):
         if prepared.runs_alone:
             return await self._exchanges.run(prepared, task.checker, program, features)
         execution = decide(await self._sandbox.run(prepared.checked(program, features)))
-        databases = ("files",) if prepared.parses_databases else ()
-        return replace(execution, trusted=(*execution.trusted, *databases))
+        # what a test reads of a database is the program's word
+        return replace(execution, forgeable=execution.forgeable or prepared.parses_databases)
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
         features = ProxyFeatures(time_factor=LONGEST)
@@ -199,38 +193,32 @@ class Judge(AnyJudge):
         return prepared
 
 
-def excusable(trusted: Iterable[str]) -> frozenset[str]:
-    """What a program may decide where the reference does; of files, those of the same names."""
-    return frozenset(what for what in trusted if what in EXCUSED or what.startswith("files "))
-
-
 async def settled(
     task: Task, execution: Execution, again: Callable[[ProxyFeatures], Awaitable[Execution]],
     needed: Callable[[], Awaitable[ProxyFeatures | None]],
 ) -> Execution:  # fmt: skip
     """The execution that counts, after a first one. A program that fails and has changed what a
-    test passed, or whose task needs more, is judged `again`. What the reference decides itself, a
-    program may decide too; `needed` runs the reference.
+    test passed, or whose task needs more, is judged `again`. What the reference changes of the
+    test's, a program may change too; any other change makes a pass forgeable. `needed` runs the
+    reference.
     """
     passed = execution.verdict is Verdict.PASS
-    if passed:  # nothing that the program changed has reached the test
-        execution = replace(execution, trusted=without(execution, {"mutation"}))
-        if not excusable(execution.trusted):
-            return execution
-    elif not (cannot_be_judged(execution) or execution.verdict in MAY_NEED_FEATURES):
-        return execution
+    failed = cannot_be_judged(execution) or execution.verdict in MAY_NEED_FEATURES
+    features, mutates = None, False
     if task.reference is None:
-        changes = not passed and "mutation" in execution.trusted
-        return await again(ProxyFeatures(mutates=True)) if changes else execution
-    features = await needed()
-    if features is None:
-        return execution
-    if not passed and (features.mutates or features.time_factor > 1):
-        execution = await again(features)
-    if cannot_be_judged(execution):
+        features = ProxyFeatures(mutates=ARGUMENTS in execution.changes)
+    elif failed or (passed and any(what != ARGUMENTS for what in execution.changes)):
+        features = await needed()
+    if failed and features and (features.mutates or features.time_factor > 1):
+        execution, mutates = await again(features), features.mutates
+    if features and task.reference is not None and cannot_be_judged(execution):
         # the reference never makes the check do this, so the program is wrong
         execution = replace(execution, verdict=Verdict.WRONG)
-    return replace(execution, trusted=without(execution, excusable(features.trusted)))
+    changes = set(execution.changes) - (features or NO_FEATURES).changes
+    if not mutates:
+        changes.discard(ARGUMENTS)  # none of these has reached the test
+    forgeable = execution.forgeable or bool(changes)
+    return replace(execution, forgeable=forgeable, changes=())
 
 
 def judge_all(

@@ -35,8 +35,8 @@ class ProxyFeatures:
 
     mutates: bool = False
     """Objects of a test that the program changes are changed there too."""
-    trusted: frozenset[str] = frozenset()
-    """What the reference decides itself."""
+    changes: frozenset[str] = frozenset()
+    """What of the test's the reference changes."""
     time_factor: float = 1.0
     """Multiplies the time limits."""
 

@@ -70,8 +70,10 @@ class WorkerReport(NamedTuple):
     """What the data set's own setup or checker raised."""
     answers: list[str] = []  # noqa: RUF012  never changed
     """JSON of the answers to calls without an expected value."""
-    trusted: list[str] = []  # noqa: RUF012  never changed
-    """Of types.Trust: what the program decided."""
+    forgeable: bool = False
+    """Whether the checks rest on the program's word."""
+    changes: list[str] = []  # noqa: RUF012  never changed
+    """What of the test's the program has changed: `arguments`, or a file's name."""
 
     @property
     def failed_by(self) -> str:

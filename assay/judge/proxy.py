@@ -48,7 +48,10 @@ class Connection:
         self.arrivals = Arrivals(self)
         self.console = Console(self)
         self._functions: list[Callable[..., Any]] = []
-        self._trusted = set[str]()
+        self.forgeable = False
+        """Whether the program decided something that a test relies on."""
+        self.changes = set[str]()
+        """What of the test's the program has changed: `arguments`, or a file's name."""
 
     def load(self, job: CheckJob) -> None:
         """Send the program."""
@@ -59,17 +62,14 @@ class Connection:
         self.doubt = job["doubt"]
         self.requests.load(job["program"], job["entry_point"], job["classes"])
 
-    def trust(self, what: str) -> None:
-        """Note that the program decided something that a test relies on."""
-        self._trusted.add(what)
-
-    def trusted(self) -> list[str]:
-        """What only the program could decide (types.Trust)."""
-        if any(place.is_trusted(tells) for place, tells in self.doubtful):
-            self.trust("own_methods")
-        if any(times > 1 and not it.made for it, times in self.arrivals.members.items()):
-            self.trust("own_equality")  # two of one member that no test names may be compared
-        return sorted(self._trusted)
+    def is_forgeable(self) -> bool:
+        """Whether the program has decided anything that the test relies on."""
+        return (
+            self.forgeable
+            or any(place.decides(tells) for place, tells in self.doubtful)
+            # two of one member that no test names may be compared
+            or any(times > 1 and not it.made for it, times in self.arrivals.members.items())
+        )
 
     def cannot(self, what: str) -> CandidateFailed:
         """The failure of a test that cannot be judged."""
@@ -93,7 +93,7 @@ class Connection:
         parts = (target, packed[: len(arguments)], by_name)
         value, same = self._request("call", parts, type(target) is int)
         if value in plain:
-            self.trust("identity")
+            self.forgeable = True
         if is_index(same, passed) and value in (packed[same], self.packer.pack(passed[same])):
             return passed[same]
         return self.arrivals.value(value, made)
@@ -116,7 +116,7 @@ class Connection:
         if type(value).__name__ == "module":
             if name in sys.stdlib_module_names:
                 return import_module(name)
-            self.trust("own_methods")
+            self.forgeable = True
         if isinstance(value, RemoteClass):
             place_of(value).made = True
             self.arrivals.use_own_methods(value)
@@ -161,7 +161,7 @@ class Connection:
 
     def _may_change(self) -> bool:
         """Whether what the program makes of an object of the test's is made here too."""
-        self.trust("mutation")
+        self.changes.add("arguments")
         return self.mutates
 
     def _call_back(self, parts: list[Json]) -> None:
@@ -237,8 +237,7 @@ def share(files: SharedFiles, connection: Connection) -> None:
         changed = files.exchange(told)
     except CodecError as error:
         raise connection.requests.fail("forbidden", str(error)) from None
-    for name in changed:
-        connection.trust(f"files {name}")
+    connection.changes.update(f"file {name}" for name in changed)
 
 
 def is_function(value: object) -> bool:

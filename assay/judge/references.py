@@ -178,8 +178,8 @@ class References:
             first = first or execution.detail
             if execution.verdict is Verdict.PASS:
                 factor = time_factor(execution.cpu_seconds, self._cpu_seconds)
-                trusted = frozenset(execution.trusted)
-                return replace(features, trusted=trusted, time_factor=factor)
+                changes = frozenset(execution.changes)
+                return replace(features, changes=changes, time_factor=factor)
             unsendable = cannot_be_judged(execution)
             if execution.verdict is Verdict.INFRA and not is_tasks_fault(execution):
                 raise SandboxError(f"the task's reference could not be tried: {execution.detail}")

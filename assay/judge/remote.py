@@ -3,7 +3,7 @@
 Nothing of the program's runs here. A class of it becomes a class of ours with the same name, so
 that `isinstance`, `except` and `type` work. Plain data of the test is compared with data only,
 never by the program's own methods; where two objects of the program's are compared, only the
-program can decide, which `Connection.trust` notes.
+program can decide, which `Connection.forgeable` notes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Place:
         packed = [self.packed, *map(self.connection.packer.pack, operands)]
         return self.connection.ask("operate", name, packed)
 
-    def is_trusted(self, informed: bool) -> bool:
+    def decides(self, informed: bool) -> bool:
         """Whether data that an operation has answered is believed as if it were of data itself."""
         return not self.shown and self.kind.shown + self.made + (not informed) < 2
 
@@ -99,7 +99,7 @@ def operate(remote: object, name: str, *operands: Any) -> Any:
         place_of(answer).made |= place.made and name in ("__iter__", "__enter__")
     elif name not in SEEN:
         if place in place.connection.arrivals.members:  # sent where data may be expected
-            place.connection.trust("own_methods")
+            place.connection.forgeable = True
         if not place.shows(name):
             place.connection.doubtful.add((place, informed))
     return answer
@@ -153,7 +153,7 @@ def compared(remote: object, name: str, other: object) -> Any:
     """
     place, kind = place_of(remote), type(remote)
     if is_remote(other):
-        place.connection.trust("own_equality" if name in ("__eq__", "__ne__") else "own_order")
+        place.connection.forgeable = True
         return operate(remote, name, remote, other)
     if kind.__dict__.get("_is_data"):
         return OPERATIONS[name](place.ask("plain"), other)
@@ -172,7 +172,7 @@ def swallows(remote: object, kind: Any, answer: Any) -> bool:
     """Whether the program swallows the exception of a `with` block, and so skips the rest of it."""
     swallowed = kind is not None and bool(answer)
     if swallowed:
-        place_of(remote).connection.trust("steering")
+        place_of(remote).connection.forgeable = True
     return swallowed
 
 
@@ -225,7 +225,7 @@ class RemoteClass(type):
         place = place_of(cls)
         place.made = True
         if "_members" in cls.__dict__:  # the program says which member has a value
-            place.connection.trust("own_equality")
+            place.connection.forgeable = True
         return place.connection.call(place.target, arguments, named, made=True)
 
     def __getattr__(cls, name: str) -> Any:
@@ -289,7 +289,7 @@ class RemoteValue(Attributes):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Attributes):
-            place_of(self).connection.trust("own_equality")
+            place_of(self).connection.forgeable = True
         return super().__eq__(other)
 
     def __ne__(self, other: object) -> bool:

@@ -8,12 +8,12 @@ import json
 from collections import deque
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from assay.errors import SandboxError
 from assay.judge.protocol import CANNOT, SETUP, UNASKED, Outcome, WorkerReport
 from assay.sandbox.program import Ended, Result
-from assay.types import Execution, TestOutcome, Trust, Verdict, failing
+from assay.types import Execution, TestOutcome, Verdict, failing
 
 FAILURES = {
     failure.value: failure
@@ -53,8 +53,8 @@ def parse_report(frame: bytes) -> WorkerReport | None:
         and (report.failure is None or _is_outcome(report.failure, PROGRAM_FAILURES))
         and type(report.setup_error) is str
         and _are_texts(report.answers)
-        and _are_texts(report.trusted)
-        and all(what.split(" ")[0] in get_args(Trust) for what in report.trusted)
+        and type(report.forgeable) is bool
+        and _are_texts(report.changes)
     )
     if not valid:
         return None
@@ -77,11 +77,11 @@ def decide(result: Result) -> Execution:
     report = parse_report(result.report[1:]) if result.report else None
     verdict, detail = verdict_of(result, report)
     execution, ran = measured(result, verdict, detail, result.stderr), report or WorkerReport([])
-    passed = sum(check.how == "held" for check in ran.checks)
     tests = failing(dict(enumerate([*ran.checks, *[(verdict, detail)] * bool(ran.failure)])))
     return replace(
-        execution, passed=passed, total=len(ran.checks), trusted=tuple(ran.trusted), tests=tests
-    )
+        execution, passed=sum(check.how == "held" for check in ran.checks), total=len(ran.checks),
+        forgeable=ran.forgeable, changes=tuple(ran.changes), tests=tests,
+    )  # fmt: skip
 
 
 def measured(
@@ -158,8 +158,8 @@ def is_tasks_fault(execution: Execution) -> bool:
 
 def execution_of(fields: dict[str, Any]) -> Execution:
     """The execution of its fields in JSON."""
-    known = {"verdict": Verdict(fields["verdict"]), "trusted": tuple(fields.get("trusted", ()))}
-    known["tests"] = tuple(TestOutcome(**one) for one in fields.get("tests", ()))
+    tests = tuple(TestOutcome(**one) for one in fields.get("tests", ()))
+    known = {"verdict": Verdict(fields["verdict"]), "tests": tests, "changes": ()}
     return Execution(**{**fields, **known})
 
 

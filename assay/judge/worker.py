@@ -110,7 +110,10 @@ def run_checks(
         connection.cannot(connection.doubt)
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
-    return WorkerReport(ended, requests.failure, setup_error, caller.answers, connection.trusted())
+    forgeable, changes = connection.is_forgeable(), sorted(connection.changes)
+    return WorkerReport(
+        ended, requests.failure, setup_error, caller.answers, forgeable, changes
+    )  # fmt: skip
 
 
 def set_up(setup: str, entry_point: str, bench: Bench) -> str:

@@ -18,7 +18,10 @@ def open_judge(settings: JudgeSettings) -> AnyJudge:
     if settings.servers:
         from assay.judges.pool import Pool
 
-        return Pool(settings.servers, limits, settings.trust)
-    weak, slots, trust = settings.allow_weak_isolation, settings.slots, settings.trust
+        return Pool(settings.servers, limits, settings.allow_forgeable)
+    weak, forgeable = settings.allow_weak_isolation, settings.allow_forgeable
     archive = Path(settings.verdict_cache) if settings.verdict_cache else None
-    return Judge(limits, slots, stop_early=False, allow_weak=weak, archive=archive, trust=trust)
+    return Judge(
+        limits, settings.slots, stop_early=False, allow_weak=weak, archive=archive,
+        allow_forgeable=forgeable,
+    )  # fmt: skip

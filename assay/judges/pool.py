@@ -9,15 +9,15 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
 from assay.checks import RepositoryTests
 from assay.errors import SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
-from assay.judge.base import no_code, require_job, without
+from assay.judge.base import no_code, require_job
 from assay.judge.kinds.find import kind_of
 from assay.judge.verdict_cache import BoundedDict
 from assay.judges.service import REASON, FullError, LostError, Service
@@ -53,14 +53,14 @@ class Pool(AnyJudge):
     no more than it takes until the next look.
 
     servers: their URLs; the environment variable ASSAY_TOKEN holds their token. limits: of one run,
-    which must be the services' own. trust: as Judge.
+    which must be the services' own. allow_forgeable: as Judge.
 
     Raises SettingsError for a service that refuses or whose judge is another; SandboxError where no
     service answers, and where programs fail too often for want of one.
     """
 
-    def __init__(self, servers: Sequence[str], limits: Limits, trust: Collection[str]) -> None:
-        super().__init__(trust)
+    def __init__(self, servers: Sequence[str], limits: Limits, allow_forgeable: bool) -> None:
+        super().__init__(allow_forgeable)
         self.slots = 1
         self._servers, self._limits = servers, limits
         self._own = common_terms(limits, stop_early=False)
@@ -109,7 +109,7 @@ class Pool(AnyJudge):
         digest = hashlib.blake2b(source, key=key).digest()
         execution = await self._cache.get_or_run(digest, partial(self._judge, sent, program))
         self._count(task, execution)
-        return replace(execution, trusted=without(execution, self.trust))
+        return self._as_allowed(execution)
 
     async def execute(self, *_: object, **__: object) -> NoReturn:
         """Raises SettingsError."""

@@ -42,9 +42,8 @@ def repairs_some(execution: Execution) -> bool:
 def score_execution(execution: Execution | None, *, fraction: bool = False) -> float | None:
     """1 if every check passes, else 0; with `fraction`, the share of checks that pass.
 
-    A program that broke the sandbox's rules scores 0, and so does one that passes only because its
-    word was taken for something that the judge's `trust` does not list. None if the machine failed:
-    such an execution has no score.
+    A program that broke the sandbox's rules scores 0, and so does one that could have forged its
+    result. None if the machine failed: such an execution has no score.
     """
     if execution is None:
         return 0.0
@@ -52,7 +51,7 @@ def score_execution(execution: Execution | None, *, fraction: bool = False) -> f
         return None
     if execution.verdict is Verdict.PASS:
         return float(execution.proven)
-    unpaid = execution.verdict is Verdict.FORBIDDEN or "own_process" in execution.trusted
+    unpaid = execution.verdict is Verdict.FORBIDDEN or execution.forgeable
     if not fraction or unpaid or not execution.total:
         return 0.0
     return execution.passed / execution.total

@@ -148,17 +148,17 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
         "rollout/length_max": float(max(lengths)),
         "rollout/truncated": fmean(r.turns[-1].completion.ended == "length" for r, _ in scored),
         "rollout/zero_variance_groups": fmean(map(has_zero_variance, groups)),
-        "rollout/on_trust": fmean(on_trust(rollout) for rollout, _ in scored),
+        "rollout/forgeable": fmean(is_forgeable(rollout) for rollout, _ in scored),
         "rollout/turns": sum(len(rollout.turns) for rollout, _ in scored) / count,
     }
     verdicts = Counter(rollout.execution.verdict for rollout, _ in scored if rollout.execution)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}
 
 
-def on_trust(rollout: Rollout) -> bool:
-    """Whether its last program passed because it was trusted, so that it counts as no pass."""
+def is_forgeable(rollout: Rollout) -> bool:
+    """Whether its last program could have forged its pass, so that it counts as none."""
     execution = rollout.execution
-    return execution is not None and execution.verdict is Verdict.PASS and not execution.proven
+    return execution is not None and execution.verdict is Verdict.PASS and execution.forgeable
 
 
 def staleness(groups: Sequence[Sequence[Rollout]], version: int) -> Metrics:

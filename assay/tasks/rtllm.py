@@ -1,5 +1,5 @@
 """Folders with a design each: RTLLM's (arXiv:2308.05345) and VeriGenLLM-v2's. Their test benches
-check by themselves, so a pass is taken on trust.
+check by themselves, so a pass is forgeable.
 """
 
 from __future__ import annotations

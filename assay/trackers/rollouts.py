@@ -20,7 +20,7 @@ without the tokenizer."""
 CHECKS, CHECK_TEXT = 64, 4096
 """Checks of a task that are kept, and characters of each."""
 GENERATED = ("tokens", "logprobs", "ended", "version")
-JUDGED = ("verdict", "passed", "total", "detail", "output", "cpu_seconds", "stderr", "trusted")
+JUDGED = ("verdict", "passed", "total", "detail", "output", "cpu_seconds", "stderr", "forgeable")
 TESTS = 1000
 """Tests of a turn that are kept, those that fail first."""
 """Columns of a turn that was judged: fields of its Execution."""
@@ -138,7 +138,7 @@ def schema() -> Any:
             "failure": text,
             "held_out": text,  # the verdict on the checks held out of the reward
             "stderr": text,
-            "trusted": pa.list_(text),  # what the checks took the program's word for
+            "forgeable": pa.bool_(),  # whether a program could have forged a pass
             "length": whole,  # completion tokens of the turn
             "prompt_tokens": pa.list_(whole),  # null where the group's first row has the same
             "checks": pa.list_(check),  # the task's first checks; null but in a group's first row

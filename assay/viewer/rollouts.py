@@ -31,7 +31,7 @@ LISTED = (
 SEARCHED = ("completion", "output", "detail", "observation")
 TEXTS = ("prompt", "completion", "program", "detail", "output", "stderr", "observation")
 TURN = (
-    "turn", "verdict", "passed", "total", "trusted", "cpu_seconds", "ended", "version", "length",
+    "turn", "verdict", "passed", "total", "forgeable", "cpu_seconds", "ended", "version", "length",
     "tests", "calls",
 )  # fmt: skip
 """Columns of a turn that are shown as they stand."""
@@ -52,7 +52,7 @@ class Filter:
     """The id of a task, or a part of it after `~`."""
     verdict: str = ""
     """Verdicts with commas between them; `gap`: paid as right, and wrong by held-out checks;
-    `trust`: passes that are taken on trust."""
+    `forgeable`: passes that a program could have forged."""
     low: float | None = None
     high: float | None = None
     """The smallest and the largest reward."""
@@ -77,7 +77,7 @@ class RolloutFiles:
         return {step: file for step, file in files if is_below(self._root, file)}
 
     def index(self) -> pa.Table:
-        """One row for each rollout, in order: LISTED, `turns` and `trusted`. New files are read."""
+        """One row for each rollout, in order: LISTED, `turns`, `forgeable`. New files are read."""
         with self._lock:
             files = self.files()
             stats = {step: file.stat() for step, file in files.items()}
@@ -224,18 +224,18 @@ def _keys(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> pa.Table:
     """The turns in some files: what an index is made of, and `more` columns."""
-    return turns(files).to_table([*LISTED, "turn", "trusted", *more])
+    return turns(files).to_table([*LISTED, "turn", "forgeable", *more])
 
 
 def last_turns(rows: pa.Table) -> pa.Table:
     """The index of some turns: each rollout's last, with the tokens of all its turns."""
-    table = rows.select([*LISTED, "turn", "trusted"]).combine_chunks()
+    table = rows.select([*LISTED, "turn", "forgeable"]).combine_chunks()
     changes = np.flatnonzero(np.diff(_keys(table))) + 1
     first = np.r_[0, changes] if len(table) else changes
     last = np.r_[changes, len(table)] - 1 if len(table) else changes
     lengths = pc.fill_null(table["length"], 0).to_numpy()
-    trusted = pc.fill_null(pc.greater(pc.list_value_length(table["trusted"]), 0), False)
-    columns = {name: table[name] for name in LISTED} | {"trusted": trusted, "turns": table["turn"]}
+    columns = {name: table[name] for name in LISTED} | {"turns": table["turn"]}
+    columns["forgeable"] = pc.fill_null(table["forgeable"], False)
     columns |= {name: pc.dictionary_encode(table[name]) for name in ("task_id", "verdict")}
     found = pa.table(columns).take(last)
     total = np.add.reduceat(lengths, first) if len(first) else lengths
@@ -259,8 +259,8 @@ def _masks(table: pa.Table, wanted: Filter) -> Iterator[Any]:
             pass
         case "gap":
             yield pc.not_equal(table["held_out"], passes)
-        case "trust":
-            yield pc.and_(table["trusted"], pc.equal(verdicts, passes))
+        case "forgeable":
+            yield pc.and_(table["forgeable"], pc.equal(verdicts, passes))
         case several:
             yield pc.is_in(verdicts, pa.array(several.split(",")))
     if wanted.low is not None:

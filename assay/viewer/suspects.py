@@ -25,7 +25,7 @@ beside the share that its checks earn."""
 
 
 def rows(
-    table: pa.Table, names: Sequence[str] = (*LISTED, "turns", "trusted")
+    table: pa.Table, names: Sequence[str] = (*LISTED, "turns", "forgeable")
 ) -> list[dict[str, Any]]:
     """The rows of an index as JSON."""
     return [
@@ -43,9 +43,7 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
         "pass the checks that pay, and fail one that is held out of the reward": files.select(
             Filter(verdict="gap"), "-reward"
         ),
-        "pass only because the program's word was taken for something": files.select(
-            Filter(verdict="trust"), "-reward"
-        ),
+        "pass, and could have forged it": files.select(Filter(verdict="forgeable"), "-reward"),
         f"fail, and get {UNEARNED:.0%} of a pass's reward or more for something else": _unearned(
             table
         ),

@@ -79,7 +79,7 @@ ANSWER
     result = []
     threading.Thread(target=later, args=(result,), daemon=True).start()
     return result"""),
-    Attack("emptied arguments", "wrong error trusted", """
+    Attack("emptied arguments", "wrong error forgeable", """
 ANSWER
     for arg in args:
         if isinstance(arg, list): arg.clear()
@@ -159,14 +159,14 @@ ANSWER os.write(3, frame[:13]); os.write(3, frame[13:]); time.sleep(9)"""),
     "import os, time\nANSWER os.close(3); time.sleep(9)"),
     # features that the task was not given: seen by victims that pass a variable and look at it
     # afterwards
-    Attack("an object that differs from nothing", "wrong error trusted", """
+    Attack("an object that differs from nothing", "wrong error forgeable", """
 class A:
     __sub__ = __rsub__ = __add__ = __radd__ = __mod__ = lambda self, other: 0.0
     __eq__ = lambda self, other: True
     __hash__ = lambda self: 1
 ANSWER return A()
 """),
-    Attack("allow itself mutations, then empty the arguments", "forbidden wrong error trusted", """
+    Attack("allow itself mutations, empty the arguments", "forbidden wrong error forgeable", """
 import sys
 frame = sys._getframe()
 while frame:
@@ -182,7 +182,7 @@ import os, struct, time
 ANSWER
     frame = b'[2,"value",[],null,[[0,[]]]]'
     os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
-    Attack("answer differently each time", "wrong error trusted", """
+    Attack("answer differently each time", "wrong error forgeable", """
 class Shifty(object):
     total = 2
     def __iter__(self):

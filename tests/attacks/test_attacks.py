@@ -84,9 +84,11 @@ def test_an_attack_never_passes_and_is_named_for_what_it_did(
     attack: Attack, executions: dict[str, list[Execution]]
 ) -> None:
     for execution in executions[attack.name]:
-        verdict = "trusted" if execution.trusted and execution.passed else str(execution.verdict)
+        verdict = (
+            "forgeable" if execution.forgeable and execution.passed else str(execution.verdict)
+        )
         assert verdict in attack.verdicts.split(), execution
-        assert execution.passed == 0 or execution.trusted
+        assert execution.passed == 0 or execution.forgeable
         assert LEAK not in execution.output
 
 

@@ -43,7 +43,7 @@ check = RepositoryTests(**{**job["check"], "environment": {}})
 task = Task("calc", "", (check,), "", language="diff")
 jobs = [Job(task, program) for program in job["programs"].values()]
 done = judge_all(jobs, stop_early=False)
-print(json.dumps({name: [str(one.verdict), one.proven, one.trusted, one.detail]
+print(json.dumps({name: [str(one.verdict), one.proven, one.forgeable, one.detail]
                   for name, one in zip(job["programs"], done)}))
 """
 FOLDERS = [pytest.param(None, "allowed", id="root"), pytest.param(NOBODY, "allowed", id="nobody"),
@@ -96,7 +96,7 @@ def test_no_cheat_passes_a_repository(
     if user is not None and namespaces == "allowed" and not allows_namespaces(user):
         pytest.skip("ordinary users have no namespaces here")
     found = verdicts(python_with_pytest, user, namespaces)
-    assert found["reference"][:3] == ["pass", False, ["own_process"]], found["reference"]
+    assert found["reference"][:3] == ["pass", False, True], found["reference"]
     assert found[name][0] in ("wrong", "error", "forbidden"), found[name]
 
 
@@ -328,7 +328,7 @@ def add(a, b):
 def test_what_an_object_says_of_itself_is_left_and_is_marked(tree: Path) -> None:
     one = judged(tree, {"forged": appended(tree, FORGERY)})["forged"]
     assert one.verdict is Verdict.PASS
-    assert (one.proven, one.trusted) == (False, ("own_process",))
+    assert (one.proven, one.forgeable) == (False, True)
 
 
 def test_a_failure_of_the_machine_is_no_failure_of_the_program(tree: Path) -> None:

@@ -67,7 +67,7 @@ CARRIED = {
         "import shutil\ndef f():\n    shutil.copytree('a', 'b')\n    shutil.copy2('a/in', 'c')",
     ),
 }
-"""By name: a test and a program that passes it with nothing trusted."""
+"""By name: a test and a program that passes it that is not forgeable."""
 NOT_CARRIED = {
     "a link to what only the machine has": (
         "import os\nopen('in', 'w').close()\nf()\nassert open('out').read()",
@@ -100,7 +100,7 @@ NOT_CARRIED = {
     "the descriptor of the judge's own socket, as a name": (
         "name, text = f()\nopen(name, 'w').write(text)\nassert False",
         "import json, struct\nreport = {'checks': [['held', '']], 'failure': None}\n"
-        "report |= {'setup_error': '', 'answers': [], 'trusted': []}\n"
+        "report |= {'setup_error': '', 'answers': [], 'forgeable': False, 'changes': []}\n"
         "def f():\n    body = '+' + json.dumps(report)\n"
         "    return 3, struct.pack('!I', len(body)).decode() + body",
     ),
@@ -156,31 +156,31 @@ FORGED = {
         "import os\ndef f(): os.remove('right')",
     ),
 }
-"""By name: a test, and a program that may pass it if that is said to be trusted."""
+"""By name: a test, and a program that may pass it if that is said to be forgeable."""
 REFERENCES = {
-    "which the reference changes too": (LOGGED, OWN_LOG, OWN_LOG, ()),
+    "which the reference changes too": (LOGGED, OWN_LOG, OWN_LOG, False),
     "which the reference does not change": (
         EXPECTS,
         "def f():\n    for name in ('right', 'out'): open(name, 'w').write('y')",
         "def f(): open('out', 'w').write('x')",
-        ("files",),
+        True,
     ),
     "beside that which the reference changes": (
         "open('right', 'w').write('x!')\n"
         + LOGGED.replace("== 'x!'", "== open('right').read()"),
         "def f():\n    for name in ('right', 'in'): open(name, 'w').write('y')",
         OWN_LOG,
-        ("files",),
+        True,
     ),
     "in a database that the test reads": (
         "import sqlite3\nf()\nbase = sqlite3.connect('a.db')\n"
         "assert base.execute('select n from t').fetchall() == [(3,)]",
         *2 * ("import sqlite3\ndef f():\n    base = sqlite3.connect('a.db')\n"
               "    base.executescript('create table t (n); insert into t values (3)')",),
-        ("files",),
+        True,
     ),
 }  # fmt: skip
-"""By name: a test, a program that passes, the reference, and what stays trusted."""
+"""By name: a test, a program that passes, the reference, and whether that is forgeable."""
 UNSAFE = "import pickle\nf()\nassert pickle.load(open('out', 'rb')) == 3"
 NAMES = [*CARRIED, *NOT_CARRIED, *KEPT_OUT, *FORGED, *REFERENCES, "pickle", "secret"]
 
@@ -212,8 +212,8 @@ def executions(request: pytest.FixtureRequest) -> Iterator[dict[str, Execution]]
 @pytest.mark.parametrize("name", CARRIED)
 def test_files_are_carried_both_ways(name: str, executions: dict[str, Execution]) -> None:
     execution = executions[name]
-    trusted = () if name not in ("what is removed", "folders") else ("files",)
-    assert (execution.verdict, execution.detail, execution.trusted) == ("pass", "", trusted)
+    forgeable = name in ("what is removed", "folders")
+    assert (execution.verdict, execution.detail, execution.forgeable) == ("pass", "", forgeable)
 
 
 @pytest.mark.parametrize("name", NOT_CARRIED)
@@ -229,17 +229,17 @@ def test_a_program_reaches_no_folder_but_its_own(
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_a_file_of_the_tests_that_a_program_changes_is_trusted(
+def test_a_file_of_the_tests_that_a_program_changes_makes_a_pass_forgeable(
     name: str, executions: dict[str, Execution]
 ) -> None:
-    assert executions[name].verdict != "pass" or executions[name].trusted == ("files",)
+    assert executions[name].verdict != "pass" or executions[name].forgeable
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_a_reference_excuses_the_files_that_it_changes_itself(
+def test_a_reference_allows_the_changes_of_files_that_it_makes_itself(
     name: str, executions: dict[str, Execution]
 ) -> None:
-    assert (executions[name].verdict, executions[name].trusted) == ("pass", REFERENCES[name][3])
+    assert (executions[name].verdict, executions[name].forgeable) == ("pass", REFERENCES[name][3])
 
 
 def test_a_test_that_could_run_what_a_program_wrote_shares_nothing(

@@ -64,10 +64,10 @@ def test_without_the_screen_none_passes_either(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.long
-def test_a_bench_that_decides_itself_is_not_fooled_by_these_but_trusted_anyway() -> None:
+def test_a_bench_that_decides_itself_is_not_fooled_by_these_but_forgeable_anyway() -> None:
     check = TestBench(SELF_CHECKING, "TopModule", passes="Your Design Passed")
     task = replace(TASK, checks=(check,))
     found = judged(task, {**ATTACKS, "right": RIGHT})
     right = found.pop("right")
-    assert (right.verdict, right.trusted, right.proven) == (Verdict.PASS, ("own_process",), False)
+    assert (right.verdict, right.forgeable, right.proven) == (Verdict.PASS, True, False)
     assert [name for name, one in found.items() if one.verdict is Verdict.PASS] == []

@@ -63,7 +63,7 @@ def test_commands_change_the_work_folder_whose_diff_is_judged(tmp_path: Path) ->
     assert "+    return a + b" in third.program
     assert rollout.execution is not None
     assert rollout.execution.verdict is Verdict.PASS
-    assert rollout.execution.trusted, "pytest ran beside the program"
+    assert rollout.execution.forgeable, "pytest ran beside the program"
     assert (Path(rollout.task.checks[0].tree) / "calc.py").read_text().count("a - b") == 1  # type: ignore[attr-defined]
 
 

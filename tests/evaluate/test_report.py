@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from assay.commands.options import on_trust
+from assay.commands.options import tell_forgeable
 from assay.config.sections import EvaluateSettings
 from assay.errors import DataError, MachineError
 from assay.evaluate.counts import TaskResult
@@ -198,9 +198,9 @@ def printed(shown: Table, width: int) -> str:
     return captured.get()
 
 
-def test_passes_on_trust_are_told_in_a_line_only_where_there_are_any() -> None:
-    assert on_trust(0) == ""
-    assert on_trust(2) == "\non trust 2 of the passes"
+def test_forgeable_passes_are_told_in_a_line_only_where_there_are_any() -> None:
+    assert tell_forgeable(0) == ""
+    assert tell_forgeable(2) == "\nforgeable 2 of the passes"
 
 
 def test_half_a_line_of_a_killed_run_is_left_out_of_its_held_out_checks(tmp_path: Path) -> None:

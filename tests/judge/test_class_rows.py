@@ -14,8 +14,8 @@ import pytest
 from assay.judge import Job, judge_all
 from assay.types import Check, Task, TestFunctions
 
-TRUSTED = {"ClassEval_50": {"pass ()", "pass ('files',)"}}
-"""It changes a file that the test wrote, which its reference excuses."""
+FORGEABLE = {"ClassEval_50": {"pass", "pass forgeable"}}
+"""It changes a file that the test wrote, as its reference does."""
 
 TIMED = "ClassEval_20"
 """Its test asks that the program sees the same second as the test: some runs do not."""
@@ -34,7 +34,8 @@ def verdicts(tasks: list[tuple[Task, str]]) -> dict[str, set[str]]:
     jobs += [Job(replace(task, reference=program), f"{program}\n") for task, program in tasks]
     found: dict[str, set[str]] = {}
     for job, execution in zip(jobs, judge_all(jobs, slots=2), strict=True):
-        found.setdefault(job.task.id, set()).add(f"{execution.verdict} {execution.trusted}")
+        ended = f"{execution.verdict}{' forgeable' * execution.forgeable}"
+        found.setdefault(job.task.id, set()).add(ended)
     return found
 
 
@@ -47,10 +48,10 @@ def test_classes_pass_with_their_own_solutions() -> None:
         tasks.append((task, f"{imports}\n{row['solution_code']}"))
     found = verdicts(tasks)
     for _ in range(3):
-        if found[TIMED] != {"pass ()"}:
+        if found[TIMED] != {"pass"}:
             found |= verdicts([(task, code) for task, code in tasks if task.id == TIMED])
     assert len(found) == 10
-    assert found == {task.id: TRUSTED.get(task.id, {"pass ()"}) for task, _ in tasks}
+    assert found == {task.id: FORGEABLE.get(task.id, {"pass"}) for task, _ in tasks}
 
 
 def test_methods_that_take_and_return_nodes_pass() -> None:
@@ -61,4 +62,4 @@ def test_methods_that_take_and_return_nodes_pass() -> None:
         tasks.append((task, row["prompt"] + row["completion"]))
     found = verdicts(tasks)
     assert len(found) == 30
-    assert set().union(*found.values()) == {"pass ()"}
+    assert set().union(*found.values()) == {"pass"}

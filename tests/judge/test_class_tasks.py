@@ -1,7 +1,7 @@
-"""Twenty class tasks without a reference: the right program passes, and says what was trusted; the
+"""Twenty class tasks without a reference: the right program passes, forgeable or not; the
 wrong one, which differs in one place, is wrong.
 
-class_tasks.txt: name | what is trusted; the program; `@ right => wrong`; `---`; the test.
+class_tasks.txt: name | `forgeable` where it is; the program; `@ right => wrong`; `---`; the test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_a_right_class_passes_without_a_reference_and_a_wrong_one_is_wrong(
     name: str, executions: dict[str, tuple[Execution, Execution]]
 ) -> None:
     right, wrong = executions[name]
-    assert (str(right.verdict), set(right.trusted)) == ("pass", set(ROWS[name][0].split())), right
+    assert (str(right.verdict), right.forgeable) == ("pass", bool(ROWS[name][0].strip())), right
     assert str(wrong.verdict) == "wrong", wrong
 
 

@@ -53,7 +53,7 @@ def test_a_function_of_javascript_passes_fails_raises_and_leaves_early() -> None
     ):
         assert (execution.verdict, execution.passed, execution.total) == (verdict, passed, 2)
         assert detail in execution.detail
-        assert not execution.trusted
+        assert not execution.forgeable
 
 
 EXACT = (

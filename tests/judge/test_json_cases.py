@@ -39,7 +39,7 @@ def judged(task: Task, *programs: str) -> list[Execution]:
 def test_the_program_passes_and_quixbugs_own_bug_and_a_wrong_value_do_not() -> None:
     one = "def gcd(a, b):\n    print('[17]')\n    return 17 if b == 0 else 13"
     right, buggy, wrong, none = judged(task("gcd", GCD), RIGHT, BUGGY, one, "x = 1")
-    assert (right.verdict, right.passed, right.total, right.trusted) == ("pass", 4, 4, ())
+    assert (right.verdict, right.passed, right.total, right.forgeable) == ("pass", 4, 4, False)
     assert (buggy.verdict, buggy.passed) == (Verdict.ERROR, 1)
     assert "RecursionError" in buggy.detail
     assert (wrong.verdict, wrong.passed) == (Verdict.WRONG, 2)

@@ -71,7 +71,7 @@ def judged(check: str, *programs: str, reference: str | None = None) -> list[Exe
 def test_an_ordinary_value_crosses_as_what_it_is(name: str) -> None:
     check, program = CASES[name]
     right, wrong = judged(check, program, "def f(*a): return None")
-    assert (right.verdict, right.trusted) == (Verdict.PASS, ()), right
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
     assert wrong.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.NO_CODE)
 
 

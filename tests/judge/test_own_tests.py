@@ -1,4 +1,4 @@
-"""Tests that run in the program's own process pass on trust only."""
+"""Tests that run in the program's own process are forgeable."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RIGHT = "const add = (a, b) => a + b"
 ENDS_EARLY = "process.exit(0)"
 
 
-def test_a_program_passes_on_trust_since_it_can_end_the_tests() -> None:
+def test_a_program_is_forgeable_since_it_can_end_the_tests() -> None:
     right, wrong, early, other = judge_all(
         [Job(ADD, text) for text in (RIGHT, RIGHT.replace("+", "-"), ENDS_EARLY, "let a = (")],
     )
     for passed in (right, early):
-        assert (passed.verdict, passed.trusted) == (Verdict.PASS, ("own_process",))
+        assert (passed.verdict, passed.forgeable) == (Verdict.PASS, True)
         assert not passed.proven
-    assert (wrong.verdict, wrong.trusted) == (Verdict.ERROR, ())
+    assert (wrong.verdict, wrong.forgeable) == (Verdict.ERROR, False)
     assert "Error: not 3" in wrong.detail
     assert other.verdict is Verdict.ERROR
 

@@ -49,7 +49,7 @@ def test_a_verdict_says_what_came_of_each_test(tree: Path) -> None:
     task = calc_task(tree)
     right, none, half = judged(task, task.reference, "", as_diff(tree, HALF))
     assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6)
-    assert (right.proven, right.trusted) == (False, ("own_process",))
+    assert (right.proven, right.forgeable) == (False, True)
     assert outcomes(right) == {
         "test_add": "passed", "test_sums[1-1]": "passed", "test_sums[2-5]": "passed",
         "test_double": "passed", "test_wrong": "xfailed", "TestClass::test_method": "passed",
@@ -178,7 +178,7 @@ def test_a_test_that_the_right_change_skips_may_be_skipped(tmp_path: Path) -> No
         tree, RIGHT + "\n_add = add\ndef add(a, b):\n    return _add(a, b) - (a == 3)\n"
     )
     right, none, skipping = judged(task, task.reference, "", skips)
-    assert (right.verdict, right.passed, right.trusted) == (Verdict.PASS, 4, ("own_process",))
+    assert (right.verdict, right.passed, right.forgeable) == (Verdict.PASS, 4, True)
     assert [test.outcome for test in right.tests] == ["passed", "xskipped", "passed", "xskipped"]
     assert none.verdict is Verdict.WRONG
     assert (skipping.verdict, skipping.passed) == (Verdict.WRONG, 3)
@@ -366,8 +366,8 @@ def test_rewards_pay_for_all_for_a_share_or_for_some_repairs(
     task = calc_task(tree)
     (execution,) = judged(task, as_diff(tree, source))
     completion = Completion("", (), (), "stop", ())
-    for trusted, paid in ((("own_process",), 0), ((), 1)):
-        turn = Turn((), completion, execution=replace(execution, trusted=trusted))
+    for forgeable, paid in ((True, 0), (False, 1)):
+        turn = Turn((), completion, execution=replace(execution, forgeable=forgeable))
         rollout = Rollout(task, (turn,), None)
         assert reward_of_tests(rollout) == every * paid
         assert reward_of_tests(rollout, mode="fraction") == pytest.approx(share * paid)

@@ -65,7 +65,7 @@ def test_asserts_about_answers_are_a_table_on_which_a_right_program_passes(test:
     one = task("f", test)
     assert why(one) == ""
     right, wrong = judge_all([Job(one, TABLES[test]), Job(one, "def f(*a, **k): return 7.5")])
-    assert (right.verdict, right.trusted) == (Verdict.PASS, ()), right
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
     assert wrong.verdict is Verdict.WRONG
     assert "gives 7.5 at `assert" in wrong.detail or ": " in wrong.detail
 

@@ -78,13 +78,13 @@ def test_a_reference_runs_once_and_a_wrong_sample_is_named(
             return ends, trusting, len(list(tmp_path.rglob("*.json")))
 
     (right, wrong, honest), (trusted, failed), files = asyncio.run(run())
-    assert (right.verdict, right.passed, right.total, right.trusted) == ("pass", 42, 42, ())
+    assert (right.verdict, right.passed, right.total, right.forgeable) == ("pass", 42, 42, False)
     assert (honest.verdict, honest.detail) == ("pass", "")
     assert (wrong.verdict, wrong.total) == ("wrong", 42)
     assert 0 < wrong.passed < 42
     assert "of 42: q is 4'b" in wrong.detail
     assert ", where reset is 1'b0, d is 4'b" in wrong.detail
-    assert (trusted.verdict, trusted.trusted) == ("pass", ("own_process",))
+    assert (trusted.verdict, trusted.forgeable) == ("pass", True)
     assert failed.detail == "the test bench does not say that it passes"
     assert files == 2, "one of each bench"
 

@@ -195,7 +195,7 @@ def test_that_a_program_raises_what_a_check_raises_itself_is_noted() -> None:
         f"def f(): raise {name}" for name in ("AssertionError", "NameError", "StopIteration")
     ]
     executions = judge_all([Job(expecting, program) for program in programs])
-    assert {(seen.verdict, seen.trusted) for seen in executions} == {(Verdict.PASS, ("steering",))}
+    assert {(seen.verdict, seen.forgeable) for seen in executions} == {(Verdict.PASS, True)}
 
 
 def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() -> None:

@@ -109,7 +109,7 @@ def test_services_give_the_verdicts_of_a_judge_of_this_process(servers: list[Ser
 
     def decided(execution: Execution) -> tuple[object, ...]:
         return (execution.verdict, execution.passed, execution.total, execution.detail,
-                execution.output, execution.trusted)  # fmt: skip
+                execution.output, execution.forgeable)  # fmt: skip
 
     there = with_pool([url(server) for server in servers], all_of)
     assert list(map(decided, there)) == list(map(decided, asyncio.run(here())))
@@ -119,8 +119,8 @@ def test_services_give_the_verdicts_of_a_judge_of_this_process(servers: list[Ser
 def test_what_a_run_trusts_is_taken_from_a_service(servers: list[Server]) -> None:
     equal = Job(Task("equal", "", (Check("assert f() == f()"),), "f"), EQUAL)
     urls = [url(server) for server in servers]
-    assert with_pool(urls, lambda judge: judge.run(equal)).trusted == ("own_equality",)
-    assert with_pool(urls, lambda judge: judge.run(equal), trust=("own_equality",)).trusted == ()
+    assert with_pool(urls, lambda judge: judge.run(equal)).forgeable
+    assert not with_pool(urls, lambda judge: judge.run(equal), allow_forgeable=True).forgeable
 
 
 def test_a_program_that_was_judged_is_not_judged_again(servers: list[Server]) -> None:

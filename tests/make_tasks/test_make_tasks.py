@@ -233,7 +233,7 @@ def test_of_a_list(name):
     tree = write(tmp_path / "kit", **files)
 
     async def known() -> dict[str, Any]:
-        async with Judge(slots=1, stop_early=False, trust=("own_process",)) as judge:
+        async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
             maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, same)
             await maker.start()
             return maker.report()

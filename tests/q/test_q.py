@@ -47,7 +47,7 @@ def test_a_program_passes_where_the_test_code_prints_the_right_text(any_q: None)
     found = judged(TWICE, *(source for source, *_ in PROGRAMS.values()))
     for (name, (_, verdict, passed)), one in zip(PROGRAMS.items(), found, strict=True):
         assert (one.verdict, one.passed, one.total) == (verdict, passed, 2), (name, one)
-        assert one.trusted == ()
+        assert not one.forgeable
     assert found[3].detail == "test 1: exited with status 1: 'type"
     assert "has started" not in found[3].stderr
 

@@ -339,11 +339,9 @@ def test_an_execution_scores_the_program_and_never_the_machine(
     assert score_execution(execution, fraction=True) == share
 
 
-@pytest.mark.parametrize(("trusted", "share"), [("own_process", 0.0), ("mutation", 0.75)])
-def test_a_share_that_the_programs_own_process_reported_is_not_paid(
-    trusted: str, share: float
-) -> None:
-    execution = Execution(Verdict.WRONG, passed=3, total=4, trusted=(trusted,))
+@pytest.mark.parametrize(("forgeable", "share"), [(True, 0.0), (False, 0.75)])
+def test_a_forgeable_share_is_not_paid(forgeable: bool, share: float) -> None:
+    execution = Execution(Verdict.WRONG, passed=3, total=4, forgeable=forgeable)
     assert score_execution(execution, fraction=True) == share
 
 

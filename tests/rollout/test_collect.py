@@ -108,7 +108,7 @@ def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None
             "reward/pass_rate": 0.25, "reward/pass@k": 0.5,
             "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/length_min": 4.0,
             "rollout/length_max": 10.0, "rollout/truncated": 0.25, "rollout/turns": 1.0,
-            "rollout/on_trust": 0.0,
+            "rollout/forgeable": 0.0,
             "rollout/zero_variance_groups": 0.5,
             "verdict/pass": 0.25, "verdict/wrong": 0.75,
         }

@@ -90,11 +90,9 @@ def test_each_family_has_its_rates_and_what_the_machine_failed_is_in_none(
         for name, value in zip(names, numbers, strict=True)
     }
     assert describe_held_out([python], {}, {}) == {}
-    trusted = replace(
-        rolled(Verdict.PASS), held_out=Execution(Verdict.PASS, trusted=("own_equality",))
-    )
-    rates = describe_held_out([[trusted]], {"double": DOUBLE}, {"double": "mine"})
-    assert rates["held_out/gap/mine/python"] == 1, "a pass on trust may be forged"
+    forgeable = replace(rolled(Verdict.PASS), held_out=Execution(Verdict.PASS, forgeable=True))
+    rates = describe_held_out([[forgeable]], {"double": DOUBLE}, {"double": "mine"})
+    assert rates["held_out/gap/mine/python"] == 1, "a forgeable pass counts as none"
 
 
 PLAN = """

@@ -415,14 +415,14 @@ MULTIPL_E_ROWS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("language", MULTIPL_E_ROWS)
-def test_multipl_es_tests_in_other_languages_pass_on_trust(language: str, tmp_path: Path) -> None:
+def test_multipl_es_tests_in_other_languages_are_forgeable(language: str, tmp_path: Path) -> None:
     prompt, body, tests = MULTIPL_E_ROWS[language]
     row = multipl_e(language=language, prompt=prompt, tests=tests, stop_tokens=["\n}"])
     (task,) = load(f"multipl_e_mbpp:{written(tmp_path, row)}")
     if task.language not in INSTALLED:
         pytest.skip(f"{task.language} is not installed")
     right, wrong = judge_all([Job(task, task.stub + one) for one in (body, body.replace("2", "3"))])
-    assert (right.verdict, right.trusted) == (Verdict.PASS, ("own_process",)), right.detail
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, True), right.detail
     assert wrong.verdict is Verdict.ERROR
     assert task.entry_point == "twice"
     continued = extract.program(task, body + task.stop[0] + "(")

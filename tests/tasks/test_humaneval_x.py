@@ -35,7 +35,7 @@ def test_humaneval_xs_tests_run_after_the_program_and_an_assertion_counts() -> N
     assert (task.entry_point, task.language) == ("addTwo", "javascript")
     jobs = [Job(task, task.reference), Job(task, f"{task.stub}return a - b }}")]
     right, wrong = judge_all(jobs)
-    assert (right.verdict, right.trusted) == (Verdict.PASS, ("own_process",))
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, True)
     assert wrong.verdict is Verdict.ERROR
 
 

@@ -109,7 +109,7 @@ def folders(tmp_path: Path) -> Path:
 
 
 @needs_iverilog
-def test_folders_become_tasks_that_pass_on_trust(folders: Path) -> None:
+def test_folders_become_tasks_that_are_forgeable(folders: Path) -> None:
     (first,) = load(f"rtllm:{folders}")
     (vague,), (detailed,) = (load(f"verigenllm:prompt{n}@{folders}") for n in (1, 3))
     assert (first.id, first.entry_point, vague.id) == ("inverter",) * 3
@@ -120,7 +120,7 @@ def test_folders_become_tasks_that_pass_on_trust(folders: Path) -> None:
     jobs = [Job(task, text) for task in (first, vague) for text in (task.reference, wrong)]
     right, failed, passed, half = judge_all(jobs, stop_early=False)
     for one in (right, passed):
-        assert (one.verdict, one.trusted) == (Verdict.PASS, ("own_process",))
+        assert (one.verdict, one.forgeable) == (Verdict.PASS, True)
     assert (failed.verdict, failed.passed, failed.total) == (Verdict.WRONG, 0, 1)
     assert (half.verdict, half.passed, half.total) == (Verdict.WRONG, 1, 2)
     assert half.detail == "the test bench says 'Test Summary: 1/2 tests passed'"

@@ -82,7 +82,7 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "failure": None,
         "held_out": None,
         "stderr": "",
-        "trusted": [],
+        "forgeable": False,
         "length": 3,
         "prompt_tokens": [1, 2],
         "checks": [{"input": "assert f(1) == 2", "expected": "2", "hidden": True}],

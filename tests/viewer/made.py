@@ -59,7 +59,7 @@ def made_repair(name: str) -> Rollout:
     results = ("<returncode>0</returncode>\ndef pop(items):", "not executed")
     looked = replace(first, program=None, execution=None, calls=calls, results=results)
     execution = Execution(Verdict.WRONG, passed=2, total=3, tests=TESTS,
-                          detail="test_empty: failed", trusted=("own_process",))  # fmt: skip
+                          detail="test_empty: failed", forgeable=True)  # fmt: skip
     changed = replace(first, program=PATCH, execution=execution, observation="")
     fixes, others = ([one.name for one in TESTS if one.is_fix is fix] for fix in (True, False))
     check = RepositoryTests("/nowhere", tuple(fixes), tuple(others))
@@ -70,7 +70,7 @@ def made_repair(name: str) -> Rollout:
 
 def made_rollout(
     name: str, program: str = RIGHT, *, reward: float | None = None, verdict: Verdict | None = None,
-    output: str = "", held_out: Verdict | None = None, trusted: tuple[str, ...] = (),
+    output: str = "", held_out: Verdict | None = None, forgeable: bool = False,
     observations: Sequence[str] = (), checks_passed: int | None = None,
     difficulty: str = "easy",
 ) -> Rollout:  # fmt: skip
@@ -86,7 +86,7 @@ def made_rollout(
     execution = Execution(
         verdict, passed=2 * passed if checks_passed is None else checks_passed, total=2,
         detail=detail, output=output, cpu_seconds=0.01,
-        trusted=trusted,
+        forgeable=forgeable,
         tests=() if passed else GIVES[checks_passed or 0 :],
     )  # fmt: skip
     prompt = tuple(f"<user># {name}: add 1<end>".encode())

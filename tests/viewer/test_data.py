@@ -167,11 +167,11 @@ def test_suspects_are_found_each_for_its_reason(tmp_path: Path) -> None:
     short = [made_rollout(f"set/{n}", "f=abs", verdict=Verdict.PASS) for n in range(3)]
     gap = made_rollout("set/gap", RIGHT + "# for the tests only", verdict=Verdict.PASS,
                        held_out=Verdict.WRONG)  # fmt: skip
-    trust = made_rollout("set/trust", verdict=Verdict.PASS, trusted=("own_equality",))
-    make_run(tmp_path / "made", extra=[gap, trust, *short])
+    forgeable = made_rollout("set/forgeable", verdict=Verdict.PASS, forgeable=True)
+    make_run(tmp_path / "made", extra=[gap, forgeable, *short])
     lists = Answers(RunsFolder(tmp_path)).suspects(FILES)
     names = [[row["task_id"] for row in one["rows"]] for one in lists]
-    assert names == [["set/gap"], ["set/trust"], [], ["set/0"], ["set/0", "set/1", "set/2"]]
+    assert names == [["set/gap"], ["set/forgeable"], [], ["set/0"], ["set/0", "set/1", "set/2"]]
     assert [one["count"] for one in lists] == [1, 1, 0, 1, 3]
 
 

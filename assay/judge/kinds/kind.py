@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # zygotes import this, and none of what stands here
     from assay.languages import Language
     from assay.sandbox.client import Sandbox
     from assay.sandbox.program import Pool, Result
-    from assay.types import Execution, Task, TestOutcome, Trust, Verdict
+    from assay.types import Execution, Task, TestOutcome, Verdict
 
 C = TypeVar("C")
 Part = Callable[[], Outcome]
@@ -45,8 +45,8 @@ class ProgramRun(NamedTuple):
     it must withstand any bytes."""
     fetch: tuple[str, ...] = ()
     """Files that the program makes in its folder, for `decide`."""
-    trusted: tuple[Trust, ...] = ()
-    """What a pass takes on trust."""
+    forgeable: bool = False
+    """Whether the program could forge a pass."""
     pool: Pool | None = None
     """Whose processes run the source, as Python; None where the task's language does."""
     expected: ProgramRun | None = None

@@ -23,4 +23,4 @@ class TestsOfItsOwn(Kind[OwnTests], judges=OwnTests):
         program = language.apart(program, f"{check.after}\n{check.beside}", "")
         source = f"{before}{program}\n{check.after}"
         beside = language.with_imports(check.beside)
-        return ProgramRun(language.with_imports(source), beside=beside, trusted=("own_process",))
+        return ProgramRun(language.with_imports(source), beside=beside, forgeable=True)

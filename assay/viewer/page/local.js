@@ -63,8 +63,8 @@ function list(data, asked) {
     if (asked.high && !(row.reward <= Number(asked.high))) return false;
     if (asked.verdict === "gap") {
       if (!row.held_out || row.held_out === "pass") return false;
-    } else if (asked.verdict === "trust") {
-      if (!row.trusted || row.verdict !== "pass") return false;
+    } else if (asked.verdict === "forgeable") {
+      if (!row.forgeable || row.verdict !== "pass") return false;
     } else if (verdicts && !verdicts.includes(row.verdict)) return false;
     if (!search) return true;
     const whole = data.rollouts[`${nameOf(asked)}|${placeOf(row)}`];

@@ -5,7 +5,7 @@ import { html } from "./vendor/preact.js";
 export function Mark({ row }) {
   const verdict = row.failure ? "lost" : row.verdict || "lost";
   const gap = row.held_out && row.held_out !== "pass";
-  const kind = verdict === "pass" ? (gap || row.trusted ? "doubt" : "pass") : "fail";
+  const kind = verdict === "pass" ? (gap || row.forgeable ? "doubt" : "pass") : "fail";
   return html`<span class=${`mark ${kind}`}>${verdict.replace("_", " ")}</span>`;
 }
 

@@ -39,7 +39,7 @@ export function Rollouts({ run, at, theme, ...asked }) {
         ${VERDICTS.map((one) => html`<option value=${one}>${one.replace("_", " ")}</option>`)}
         <option value=${VERDICTS.slice(1).join(",")}>all that fail</option>
         <option value="gap">paid, but fails held-out checks</option>
-        <option value="trust">passes on trust</option>
+        <option value="forgeable">forgeable passes</option>
       </select>
       <${Field} label="reward from" value=${asked.low} change=${(low) => change({ low })} />
       <${Field} label="to" value=${asked.high} change=${(high) => change({ high })} />
