@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.judge import remote
-from assay.judge.codec import SHOWN, Json, Unpacker, error_type, exception
+from assay.judge.codec import SHOWN, STEERING, Json, Unpacker, error_type, exception
 from assay.judge.codec_types import (
     BUILTINS,
     COLLAPSE,
@@ -92,7 +92,10 @@ class Arrivals:
         """An exception of the program's, rebuilt. Raises CodecError."""
         names, arguments, name, text, own = parts
         text = str(text)[:SHOWN]
-        error = exception(names, arguments, f"{str(name)[:100]}: {text}", self._steered)
+        error = exception(names, arguments, f"{str(name)[:100]}: {text}")
+        ends = self.may_stop and isinstance(error, StopIteration | StopAsyncIteration)
+        if isinstance(error, STEERING) and not ends:
+            self._connection.forgeable = True
         if own is None:
             return error
         number, kind = own[0], self._type(own[1])
@@ -102,10 +105,6 @@ class Arrivals:
         BaseException.__dict__["args"].__set__(made, error.args)
         object.__setattr__(made, "_text", text)
         return made
-
-    def _steered(self, name: str) -> None:
-        if not (self.may_stop and name.startswith("Stop")):
-            self._connection.forgeable = True
 
     def _type(self, parts: Json) -> RemoteClass:
         """A class of ours for a class of the program's: its number, name, special methods, whether
@@ -164,7 +163,7 @@ class Arrivals:
         kind = error_type(base)
         if kind is None:
             raise CodecError("unknown base class")
-        if issubclass(kind, AssertionError | NameError | StopIteration | StopAsyncIteration):
+        if issubclass(kind, STEERING):
             self._connection.forgeable = True
         return kind
 

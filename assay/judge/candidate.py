@@ -21,7 +21,6 @@ from assay.judge.codec import (
     digest,
     dumps,
     exception,
-    is_iterator,
     loads,
     shown,
 )
@@ -111,22 +110,20 @@ class Candidate:
             return frame(number, *self.exports.raised(error))
 
     def reply(self, kind: str, parts: list[Json]) -> list[Json]:
-        """The reply's kind and parts: of all but `load`, a value, the index of the argument that it
-        is, and which objects have changed that the test holds.
+        """The reply's kind and parts: of all but `load`, a value, and which objects have changed
+        that the test holds.
         """
         if kind == "load":
             return self.load(*parts)
         asked, shares, changes = parts
         self.shared.take(changes, self.unpacker.value)
         if kind in ("answer", "digest"):
-            return ["value", self.answer_packed(kind, *asked), None, NOTHING]
+            return ["value", self.answer_packed(kind, *asked), NOTHING]
         value = self.requests[kind](*asked)
-        same = None
-        if kind == "call":
-            value, same = value
-        packed = (self.shared if shares and same is None else self.exports.packer).pack(value)
+        packer = self.shared if shares or self.shared.has(value) else self.exports.packer
+        packed = packer.pack(value)
         # a reply to `files` comes between an answer and its use, so nothing is dropped
-        return ["value", packed, same, NOTHING if kind == "files" else self.shared.tell()]
+        return ["value", packed, NOTHING if kind == "files" else self.shared.tell()]
 
     def load(self, program: str, entry_point: str, classes: list[list[str]]) -> list[Json]:
         """Define the data set's classes, compile and run the program as a module; answers whether
@@ -156,21 +153,14 @@ class Candidate:
         made = getattr(self.module, kind)() if hasattr(self.module, kind) else self.module
         return getattr(made, name)
 
-    def call(
-        self, target: int | str, packed: list[Json], named: dict[str, Json]
-    ) -> tuple[Any, int | None]:
-        """Call an object; answers the value, and the index of the argument that it is."""
-        called = self.object(target)
-        arguments = list(map(self.unpacker.value, packed))
-        by_name = {name: self.unpacker.value(data) for name, data in named.items()}
-        value = called(*arguments, **by_name)
-        passed = enumerate([*arguments, *by_name.values()])
-        same = (at for at, it in passed if it is value and not is_iterator(value))
-        return value, next(same, None)
+    def call(self, target: int | str, packed: list[Json], named: dict[str, Json]) -> Any:
+        """Call an object."""
+        called, value = self.object(target), self.unpacker.value
+        return called(*map(value, packed), **{name: value(data) for name, data in named.items()})
 
     def answer_packed(self, kind: str, *call: Any) -> Json:
         """Call a function; what is no data in the answer is opaque."""
-        value, _ = self.call(*call)
+        value = self.call(*call)
         return self.data_packer.pack(digest(value) if kind == "digest" else value)
 
     def named_tuple(self, parts: Json) -> Any:

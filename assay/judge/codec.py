@@ -234,17 +234,8 @@ _encoder = json.JSONEncoder(allow_nan=False, check_circular=False, separators=("
 
 
 SHOWN = 4000
-NEVER_RAISED = frozenset(
-    {
-        "AssertionError",
-        "NameError",
-        "UnboundLocalError",
-        "StopIteration",
-        "StopAsyncIteration",
-        "ExceptionGroup",
-    }
-)
-"""Rebuilt as RuntimeError: they would look like the check's own, or steer its loops."""
+STEERING = AssertionError, NameError, StopIteration, StopAsyncIteration
+"""Exceptions that look like a test's own, or end its loops."""
 
 
 def raised(error: BaseException) -> list[Json]:
@@ -301,23 +292,13 @@ def error_type(name: Json) -> type[Exception] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
 
 
-def exception(
-    names: Json, arguments: Json, text: str, on_steering: Callable[[str], None] | None = None
-) -> Exception:
-    """The nearest exception that can be rebuilt among `names`, else RuntimeError(text). One that
-    would look like the check's own, or steer its loops, is passed to `on_steering`, or skipped.
-    """
+def exception(names: Json, arguments: Json, text: str) -> Exception:
+    """The nearest exception that can be rebuilt among `names`, else RuntimeError(text)."""
     if type(arguments) is not list or not all(type(part) in BARE_OR_FLOAT for part in arguments):
         arguments = [text]
     for name in names if type(names) is list else ():
         kind = error_type(name)
-        if kind is None or (name in NEVER_RAISED and (not on_steering or name.endswith("Group"))):
-            continue
-        if issubclass(kind, UnicodeError):
-            continue
-        with contextlib.suppress(TypeError, ValueError):  # the arguments may be anything
-            error = kind.__new__(kind, text) if ":" in name else kind(*arguments)
-            if name in NEVER_RAISED and on_steering:
-                on_steering(name)
-            return error
+        if kind is not None and not issubclass(kind, UnicodeError):
+            with contextlib.suppress(TypeError, ValueError):  # the arguments may be anything
+                return kind.__new__(kind, text) if ":" in name else kind(*arguments)
     return RuntimeError(text)

@@ -82,27 +82,23 @@ class Connection:
         named: dict[str, Any],
         made: bool = False,
     ) -> Any:
-        """Call something of the program's. An argument that it returns comes back as the caller's
-        object, unless it was changed.
-        """
+        """Call something of the program's."""
         self.requests.asked += 1  # even where an argument cannot be sent
         passed = (*arguments, *named.values())
         plain = [*map(self.packer.pack, passed)] if self.arrivals.identity else []
         packed = [*map(self.shared.pack, passed)]
         by_name = dict(zip(named, packed[len(arguments) :], strict=True))
         parts = (target, packed[: len(arguments)], by_name)
-        value, same = self._request("call", parts, type(target) is int)
-        if value in plain:
+        packed_answer = self._request("call", parts, type(target) is int)
+        if packed_answer in plain:
             self.forgeable = True
-        if is_index(same, passed) and value in (packed[same], self.packer.pack(passed[same])):
-            return passed[same]
-        return self.arrivals.value(value, made)
+        return self.arrivals.value(packed_answer, made)
 
     def call_packed(self, target: str, call: list[Json], kind: str = "answer") -> Json:
         """Call with packed arguments, and others by name, that nobody uses afterwards; the answer
         stays packed, and an object in it is opaque.
         """
-        return self._request(kind, (target, *call))[0]
+        return self._request(kind, (target, *call))
 
     def name(self, name: str) -> Any:
         """A global of the program. Raises NameError where it has none of that name."""
@@ -129,12 +125,11 @@ class Connection:
 
     def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
-        packed, _ = self._request(kind, parts, True)
-        return self.arrivals.value(packed)
+        return self.arrivals.value(self._request(kind, parts, True))
 
-    def _request(self, kind: str, parts: tuple[Json, ...], shares: bool = False) -> list[Json]:
-        """A request and its reply: a packed value, and the index of the argument that it is.
-        `shares`: whether the program may change the value later.
+    def _request(self, kind: str, parts: tuple[Json, ...], shares: bool = False) -> Json:
+        """A request and the packed value that answers it. `shares`: whether the program may change
+        the value later.
         """
         if self.files is None:
             return self._ask_once(kind, parts, shares)
@@ -146,18 +141,18 @@ class Connection:
 
     def _ask_once(
         self, kind: str, parts: tuple[Json, ...], shares: bool, ours: Json = None
-    ) -> list[Json]:
+    ) -> Json:
         self.console.tell()
         self.arrivals.may_stop = parts[0] in ("await", "__next__")
         reply = self.requests.request(
             kind, parts, shares, ours or self.shared.tell(), on_callback=self._call_back
         )
-        value, same, changes = self.requests.parts(reply, 3)
+        value, changes = self.requests.parts(reply, 2)
         try:
             self.shared.take(changes, self.arrivals.value, self._may_change)
         except CodecError as error:
             raise self.requests.fail("forbidden", str(error)) from None
-        return [value, same]
+        return value
 
     def _may_change(self) -> bool:
         """Whether what the program makes of an object of the test's is made here too."""
@@ -230,7 +225,7 @@ def share(files: SharedFiles, connection: Connection) -> None:
 
     def told(ours: list[Change]) -> list[Change]:
         parts = (connection.packer.pack(ours),)
-        packed, _ = connection._ask_once("files", parts, False, NOTHING)
+        packed = connection._ask_once("files", parts, False, NOTHING)
         return Unpacker({}).value(packed)  # type: ignore[no-any-return]  # `take` checks it
 
     try:
@@ -245,6 +240,6 @@ def is_function(value: object) -> bool:
     return isinstance(value, Function) or type(value).__name__ == "function"
 
 
-def is_index(number: Json, of: list[Any] | tuple[Any, ...]) -> bool:
+def is_index(number: Json, of: list[Any]) -> bool:
     """Whether `number` is an index into `of`."""
     return type(number) is int and 0 <= number < len(of)

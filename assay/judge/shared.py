@@ -62,6 +62,10 @@ class SharedObjects:
         whole = Shared(self._share(value)) if self._nodes.has(value) else self._with_numbers(value)
         return self._packer.pack(whole)
 
+    def has(self, value: Any) -> bool:
+        """Whether both sides hold this object."""
+        return id(value) in self._number_of
+
     def rebuild(self, parts: Json) -> Any:
         """The object of a number. Raises KeyError, TypeError, ValueError."""
         (number,) = parts
@@ -72,7 +76,7 @@ class SharedObjects:
         those that it no longer holds.
         """
         new = {number for number, _ in self._table}
-        for number, (value, before) in [*self._held.items()]:
+        for number, (value, before) in reversed([*self._held.items()]):  # parts come first
             if number not in new and (now := self._text(value)) != before:
                 self._held[number] = value, now
                 if now:
@@ -91,17 +95,19 @@ class SharedObjects:
         unpack: Callable[[Json], Any],
         may_change: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take over what the other side tells; what this side has is changed where it
-        `may_change`. Raises CodecError.
+        """Take over what the other side tells. What this side has is changed where it `may_change`;
+        else a changed object is a new one, which has the number from now on. Raises CodecError.
         """
         try:
             table, dropped = told
             self.new = {number for number, _ in table if number not in self._held}
             for number, packed in table:
-                if number not in self._held:
-                    self._hold(number, unpack(packed))
-                elif may_change():
-                    write_back(self._held[number][0], unpack(packed))
+                value = unpack(packed)
+                if number in self._held and may_change():
+                    write_back(self._held[number][0], value)
+                else:
+                    self._drop(number)
+                    self._hold(number, value)
             for number, _ in table:
                 self._held[number] = self._held[number][0], self._text(self._held[number][0])
             for number in dropped:

@@ -116,11 +116,11 @@ assert row == [1, 2, 4]
 
 
 FORGERIES: dict[str, Any] = {
-    "a number that was never sent": '["value", {"shared": [998]}, null, [[], []]]',
-    "a change of what was never sent": '["value", 0, null, [[[998, 5]], []]]',
-    "a shared number that is no object": '["value", 0, null, [[[1, "text"]], []]]',
-    "an object that holds itself": '["value", 0, null, [[[1, [{"shared": [1]}]]], []]]',
-    "no table": '["value", 0, null, 3]',
+    "a number that was never sent": '["value", {"shared": [998]}, [[], []]]',
+    "a change of what was never sent": '["value", 0, [[[998, 5]], []]]',
+    "a shared number that is no object": '["value", 0, [[[1, "text"]], []]]',
+    "an object that holds itself": '["value", 0, [[[1, [{"shared": [1]}]]], []]]',
+    "no table": '["value", 0, 3]',
 }
 
 
