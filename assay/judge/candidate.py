@@ -26,8 +26,8 @@ from assay.judge.codec import (
 )
 from assay.judge.codec_types import TooLargeError
 from assay.judge.exports import ON_OBJECTS, Exports, Stream, opaque
-from assay.judge.files import own_files
-from assay.judge.shared import NOTHING, SharedObjects
+from assay.judge.files import SharedFiles
+from assay.judge.shared import SharedObjects
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
@@ -82,7 +82,7 @@ class Candidate:
             "callback": self.callback,
             "shared": self.shared.rebuild,
             "named": self.named_tuple,
-            "error": lambda parts: exception(parts[1], parts[2], parts[4]),
+            "error": lambda parts: exception(parts[0], parts[1], parts[3]),
             "graph": lambda rows: self.exports.nodes.unpack(rows, self.unpacker, True, list),
         }
         self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
@@ -90,7 +90,6 @@ class Candidate:
         self.requests: dict[str, Callable[..., Any]] = {
             "call": self.call, "items": self.items, "console": self.replace_console,
             "operate": lambda name, packed: ON_OBJECTS[name](*map(self.unpacker.value, packed)),
-            "files": lambda packed: own_files().answer(self.unpacker.value(packed)),
             "name": lambda name: [getattr(self.module, name)] if hasattr(self.module, name) else [],
         }  # fmt: skip
         self.at = 0
@@ -107,7 +106,7 @@ class Candidate:
         except TooLargeError as error:
             return frame(number, "large", str(error))
         except BaseException as error:  # noqa: BLE001  the program's own code: whatever it raises is its answer
-            return frame(number, *self.exports.raised(error))
+            return frame(number, "raised", self.shared.tell(), *self.exports.raised(error))
 
     def reply(self, kind: str, parts: list[Json]) -> list[Json]:
         """The reply's kind and parts: of all but `load`, a value, and which objects have changed
@@ -118,17 +117,19 @@ class Candidate:
         asked, shares, changes = parts
         self.shared.take(changes, self.unpacker.value)
         if kind in ("answer", "digest"):
-            return ["value", self.answer_packed(kind, *asked), NOTHING]
+            return ["value", self.answer_packed(kind, *asked), self.shared.tell()]
         value = self.requests[kind](*asked)
         packer = self.shared if shares or self.shared.has(value) else self.exports.packer
         packed = packer.pack(value)
-        # a reply to `files` comes between an answer and its use, so nothing is dropped
-        return ["value", packed, NOTHING if kind == "files" else self.shared.tell()]
+        return ["value", packed, self.shared.tell()]
 
-    def load(self, program: str, entry_point: str, classes: list[list[str]]) -> list[Json]:
+    def load(
+        self, program: str, entry_point: str, classes: list[list[str]], files: bool
+    ) -> list[Json]:
         """Define the data set's classes, compile and run the program as a module; answers whether
         it has the entry point.
         """
+        self.shared.files = SharedFiles() if files else None
         self.module.__file__ = os.path.abspath("program.py")  # noqa: PTH100  pathlib loads slowly
         for _, source in classes:
             with contextlib.suppress(Exception):  # it may need what only the data set's setup has

@@ -239,13 +239,13 @@ STEERING = AssertionError, NameError, StopIteration, StopAsyncIteration
 
 
 def raised(error: BaseException) -> list[Json]:
-    """A reply for an exception: names of its built-in classes with the nearest first, arguments to
-    rebuild it, its type's name, its text.
+    """What is sent for an exception: names of its built-in classes with the nearest first,
+    arguments to rebuild it, its type's name, its text.
     """
     bases = [base for base in type(error).__mro__ if error_name(base)]
     text = shown(error)
     parts = arguments(error, bases[0] if bases else Exception, text)
-    return ["raised", list(map(error_name, bases)), parts, f"{type(error).__name__}", text]
+    return [list(map(error_name, bases)), parts, f"{type(error).__name__}", text]
 
 
 def arguments(error: BaseException, base: type[BaseException], text: str) -> list[Json]:

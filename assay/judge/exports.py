@@ -41,8 +41,8 @@ class Exports:
         return at
 
     def raised(self, error: BaseException) -> list[Json]:
-        """A reply for an exception: as `codec.raised`, then its number and class where that is the
-        program's own.
+        """What is sent for an exception: as `codec.raised`, then its number and class where that is
+        the program's own.
         """
         parts = raised(error)
         with contextlib.suppress(Exception):  # this may run the program's own code
@@ -60,7 +60,7 @@ class Exports:
             if function is value:
                 return {"callback": number}
         if isinstance(value, BaseException):
-            return {"error": self.raised(value)[1:]}
+            return {"error": self.raised(value)}
         if type(value) is types.CoroutineType:
             return {"coroutine": self.number(value)}
         return {"handle": [self.number(value), self._describe(type(value))]}

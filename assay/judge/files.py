@@ -1,15 +1,13 @@
-"""Files that a test and the program share. Each side has a folder of its own, and around each
-request they tell each other what changed in it: so nothing but plain files and folders crosses, and
-nothing changes while a test reads.
+"""Files that a test and the program share. Each side has a folder of its own, and with each request
+and reply they tell each other what changed in it: so nothing but plain files and folders crosses,
+and nothing changes while a test reads.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from os import makedirs, path, rmdir, scandir, umask, unlink  # a test may replace os's own
 from os import open as open_file
 from typing import Any
@@ -29,7 +27,7 @@ class SharedFiles:
         self._known: dict[str, tuple[int, bytes]] = {}
         """What both sides have."""
         self._written = set[str]()
-        """What the test has written; of its side alone."""
+        """What this side has written."""
         os.chmod = chmod  # type: ignore[assignment]
         os.utime = lambda *_, **__: None
 
@@ -37,35 +35,20 @@ class SharedFiles:
         """What has changed here since the sides last told each other."""
         before, self._known = self._known, self._entries()
         gone = [[name, 0, None] for name in before if name not in self._known]
-        new = [[name, *entry] for name, entry in self._known.items() if before.get(name) != entry]
-        return gone[::-1] + new
+        new = {name for name, entry in self._known.items() if before.get(name) != entry}
+        self._written = self._written & self._known.keys() | new
+        return gone[::-1] + [[name, *self._known[name]] for name in self._known if name in new]
 
-    def exchange(self, told: Callable[[list[Change]], list[Change]]) -> set[str]:
-        """Tell the program what the test has changed and take what it answers. Returns what of the
-        test's own it has changed. Raises CodecError.
+    def take(self, changes: list[Change]) -> set[str]:
+        """Do here what the other side tells. Returns what of this side's own that has changed.
+        Raises CodecError.
         """
-        ours = self.tell()
-        for name, _, data in ours:
-            (self._written.discard if data is None else self._written.add)(name)
-        theirs = told(ours)
-        self.take(theirs)
-        return self._written.intersection(name for name, *_ in theirs)
-
-    def answer(self, changes: list[Change]) -> list[Change]:
-        """Take the test's changes, and tell the program's. Of a file that both changed, the test's
-        counts.
-        """
-        mine, theirs = self.tell(), {name for name, *_ in changes}
-        self.take(changes)
-        return [change for change in mine if change[0] not in theirs]
-
-    def take(self, changes: list[Change]) -> None:
-        """Do here what the other side tells. Raises CodecError."""
         try:
             if len(changes) > WORK_FILES:
                 raise CodecError("too many files")
             for name, mode, data in changes:
                 self._put(name, mode & 0o777, data)
+            return self._written.intersection(name for name, *_ in changes)
         except (OSError, ValueError, TypeError, AttributeError):
             raise CodecError("files that cannot be made") from None
 
@@ -100,10 +83,6 @@ class SharedFiles:
                     elif stat.S_ISREG(mode):
                         found[name] = mode & 0o777, read(entry.path)
         return found
-
-
-own_files = cache(SharedFiles)
-"""Those of this process."""
 
 
 def read(at: str) -> bytes:

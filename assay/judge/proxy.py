@@ -11,15 +11,15 @@ from types import TracebackType
 from typing import Any
 
 from assay.judge.arrivals import Arrivals, Opaque
-from assay.judge.codec import Json, Packer, Unpacker, raised
+from assay.judge.codec import Json, Packer, raised
 from assay.judge.codec_types import CodecError
 from assay.judge.console import Console
-from assay.judge.files import Change, SharedFiles, own_files
+from assay.judge.files import SharedFiles
 from assay.judge.nodes import Nodes
 from assay.judge.protocol import CANNOT, CheckJob
 from assay.judge.remote import Function, Place, RemoteClass, is_remote, make, place_of
 from assay.judge.requests import CandidateFailed, Requests
-from assay.judge.shared import NOTHING, SharedObjects
+from assay.judge.shared import SharedObjects
 from assay.sandbox.sockets import FramedSocket
 
 TEST_ITEMS = 5_000_000
@@ -30,7 +30,7 @@ class Connection:
     """Calls and values of one program."""
 
     def __init__(self, sock: FramedSocket) -> None:
-        self.requests = Requests(sock, lambda parts: self.arrivals.value({"error": parts}))
+        self.requests = Requests(sock, self._raised)
         self.absent = ""
         """The first name that a check used and the program does not define."""
         self.doubt = ""
@@ -42,7 +42,6 @@ class Connection:
         self.packer.intercept = self._handle_of
         self.nodes = Nodes(0)
         self.shared = SharedObjects(self.packer, self.nodes, 0)
-        self.files: SharedFiles | None = None
         self.mutates = False
         """Whether what the program changes is changed in the test's objects."""
         self.arrivals = Arrivals(self)
@@ -58,9 +57,9 @@ class Connection:
         self.mutates = job["mutates"]
         self.arrivals.keep_numpy(job["numpy"])
         self.arrivals.identity = job["identity"]
-        self.files = own_files() if job["files"] else None
+        self.shared.files = SharedFiles() if job["files"] else None
         self.doubt = job["doubt"]
-        self.requests.load(job["program"], job["entry_point"], job["classes"])
+        self.requests.load(job["program"], job["entry_point"], job["classes"], job["files"])
 
     def is_forgeable(self) -> bool:
         """Whether the program has decided anything that the test relies on."""
@@ -131,28 +130,27 @@ class Connection:
         """A request and the packed value that answers it. `shares`: whether the program may change
         the value later.
         """
-        if self.files is None:
-            return self._ask_once(kind, parts, shares)
-        share(self.files, self)
-        try:
-            return self._ask_once(kind, parts, shares)
-        finally:
-            share(self.files, self)
-
-    def _ask_once(
-        self, kind: str, parts: tuple[Json, ...], shares: bool, ours: Json = None
-    ) -> Json:
         self.console.tell()
         self.arrivals.may_stop = parts[0] in ("await", "__next__")
         reply = self.requests.request(
-            kind, parts, shares, ours or self.shared.tell(), on_callback=self._call_back
+            kind, parts, shares, self.shared.tell(), on_callback=self._call_back
         )
         value, changes = self.requests.parts(reply, 2)
+        self._take(changes)
+        return value
+
+    def _take(self, changes: Json) -> None:
+        """Take over what the program has changed. Raises CandidateFailed."""
         try:
-            self.shared.take(changes, self.arrivals.value, self._may_change)
+            files = self.shared.take(changes, self.arrivals.value, self._may_change)
         except CodecError as error:
             raise self.requests.fail("forbidden", str(error)) from None
-        return value
+        self.changes.update(f"file {name}" for name in files)
+
+    def _raised(self, changes: Json, *parts: Json) -> BaseException:
+        """The exception that answers a request. Raises CandidateFailed."""
+        self._take(changes)
+        return self.arrivals.value({"error": [*parts]})  # type: ignore[no-any-return]
 
     def _may_change(self) -> bool:
         """Whether what the program makes of an object of the test's is made here too."""
@@ -216,23 +214,6 @@ class Connection:
             return {"named": [type(value).__name__, value._fields, self.packer.pack([*value])]}
         running = self.arrivals.running.get(id(value))
         return running and running[0].packed
-
-
-def share(files: SharedFiles, connection: Connection) -> None:
-    """Have test and program tell each other which files they have changed. Raises CandidateFailed
-    and what the program raises.
-    """
-
-    def told(ours: list[Change]) -> list[Change]:
-        parts = (connection.packer.pack(ours),)
-        packed = connection._ask_once("files", parts, False, NOTHING)
-        return Unpacker({}).value(packed)  # type: ignore[no-any-return]  # `take` checks it
-
-    try:
-        changed = files.exchange(told)
-    except CodecError as error:
-        raise connection.requests.fail("forbidden", str(error)) from None
-    connection.changes.update(f"file {name}" for name in changed)
 
 
 def is_function(value: object) -> bool:

@@ -25,7 +25,7 @@ class Requests:
     request with CandidateFailed.
     """
 
-    def __init__(self, sock: FramedSocket, rebuild: Callable[[list[Json]], BaseException]) -> None:
+    def __init__(self, sock: FramedSocket, rebuild: Callable[..., BaseException]) -> None:
         self._rebuild = rebuild
         self.failure: Outcome | None = None
         self.raised: BaseException | None = None
@@ -132,10 +132,10 @@ class Requests:
         if kind in FATAL:
             raise self.fail(FATAL[kind], text)
         if kind == "raised":
-            if len(reply) != 6:
+            if len(reply) != 7:
                 raise self.fail("forbidden", "a reply of the wrong shape")
-            text = str(reply[4])[:DETAIL]
-            self.shown = f"{str(reply[3])[:100]}: {text}"
-            self.raised = self._rebuild(reply[1:])
+            text = str(reply[5])[:DETAIL]
+            self.shown = f"{str(reply[4])[:100]}: {text}"
+            self.raised = self._rebuild(*reply[1:])
             raise self.raised
         return reply

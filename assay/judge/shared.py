@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from assay.judge.codec import Json, Packer, Shared, dumps
+from assay.judge.codec import Json, Packer, Shared, Unpacker, dumps
 from assay.judge.codec_types import (
     CodecError,
     TooLargeError,
@@ -22,10 +22,9 @@ from assay.judge.codec_types import (
     with_parts,
     write_back,
 )
+from assay.judge.files import SharedFiles
 from assay.judge.nodes import Nodes
 
-NOTHING: Json = [[], []]
-"""What a side tells that has changed and dropped nothing."""
 Held = dict[int, tuple[Any, bytes | str]]
 """By number: an object, and what it was when it last crossed."""
 
@@ -56,6 +55,8 @@ class SharedObjects:
         """Objects that the other side sent with its last message."""
         self._open = set[int]()
         """Objects whose content is being packed."""
+        self.files: SharedFiles | None = None
+        """Where test and program share files."""
 
     def pack(self, value: Any) -> Json:
         """A value, whose mutable objects are shared from now on. Raises CodecError."""
@@ -72,8 +73,8 @@ class SharedObjects:
         return self._held[number][0]
 
     def tell(self) -> list[Json]:
-        """The objects that are new, or that this side has changed since it last reported; and
-        those that it no longer holds.
+        """The objects that are new, or that this side has changed since it last reported; those
+        that it no longer holds; and changed files.
         """
         new = {number for number, _ in self._table}
         for number, (value, before) in reversed([*self._held.items()]):  # parts come first
@@ -87,19 +88,20 @@ class SharedObjects:
             if references(self._held, number) <= UNHELD:
                 dropped.append(number)
                 self._drop(number)
-        return [table, dropped]
+        return [table, dropped, self._packer.pack(self.files.tell() if self.files else [])]
 
     def take(
         self,
         told: Json,
         unpack: Callable[[Json], Any],
         may_change: Callable[[], bool] = lambda: True,
-    ) -> None:
+    ) -> set[str]:
         """Take over what the other side tells. What this side has is changed where it `may_change`;
-        else a changed object is a new one, which has the number from now on. Raises CodecError.
+        else a changed object is a new one, which has the number from now on. Returns the files of
+        this side's own that the other has changed. Raises CodecError.
         """
         try:
-            table, dropped = told
+            table, dropped, files = told
             self.new = {number for number, _ in table if number not in self._held}
             for number, packed in table:
                 value = unpack(packed)
@@ -112,6 +114,7 @@ class SharedObjects:
                 self._held[number] = self._held[number][0], self._text(self._held[number][0])
             for number in dropped:
                 self._drop(number)
+            return self.files.take(Unpacker().value(files)) if self.files else set()
         except (TypeError, ValueError, KeyError):
             raise CodecError("a change of nothing that was sent") from None
 

@@ -89,7 +89,7 @@ NOT_CARRIED = {
     "a reply of its own making, outside the folder": (
         GETS,
         "import os, struct\nfor at in range(2, 9):\n"
-        '    body = b\'[%d, "value", [["../out", 420, {"bytes": "eA=="}]], null, [[], []]]\' % at\n'
+        '    body = b\'[%d, "value", 0, [[], [], [["../out", 420, {"bytes": "x"}]]]]\' % at\n'
         "    os.write(3, struct.pack('!I', len(body)) + body)\ndef f(): return 'held'",
     ),
     "a module in place of Python's": (

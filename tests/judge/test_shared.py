@@ -59,6 +59,10 @@ HELD = {
         "x = [1]\nf(x)\nx.append(2)\nassert f(None) == 2",
         "global kept\n    if x is not None: kept = x\n    return len(kept)",
     ),
+    "what is changed before an error": (
+        "x = [1]\ntry:\n    f(x)\nexcept KeyError:\n    assert x == [1, 2]",
+        "x.append(2); raise KeyError",
+    ),
     "an array of numpy's": (
         "import numpy as np\nx = np.zeros((2, 2))\nf(x)\nassert x[1][0] == 3", "x[1, 0] = 3"
     ),
@@ -116,10 +120,10 @@ assert row == [1, 2, 4]
 
 
 FORGERIES: dict[str, Any] = {
-    "a number that was never sent": '["value", {"shared": [998]}, [[], []]]',
-    "a change of what was never sent": '["value", 0, [[[998, 5]], []]]',
-    "a shared number that is no object": '["value", 0, [[[1, "text"]], []]]',
-    "an object that holds itself": '["value", 0, [[[1, [{"shared": [1]}]]], []]]',
+    "a number that was never sent": '["value", {"shared": [998]}, [[], [], []]]',
+    "a change of what was never sent": '["value", 0, [[[998, 5]], [], []]]',
+    "a shared number that is no object": '["value", 0, [[[1, "text"]], [], []]]',
+    "an object that holds itself": '["value", 0, [[[1, [{"shared": [1]}]]], [], []]]',
     "no table": '["value", 0, 3]',
 }
 
