@@ -50,8 +50,7 @@ MODULES = {
     "engines/vllm": "reaper client partial_completion weight_probe transports server fleet engine",
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
-CIRCLES = {"judge/remote.py": {"proxy"}, "judge/arrivals.py": {"proxy"},
-           "judge/console.py": {"proxy"}}  # fmt: skip
+CIRCLES = {"judge/remote.py": {"proxy"}, "judge/arrivals.py": {"proxy"}}
 """Files that import what stands below them, for annotations only; none is to be added."""
 PLUG_INS = ("judge/kinds",)
 """Folders in which a file that no other imports need not be listed."""

@@ -25,10 +25,10 @@ from assay.judge.codec_types import (
 from assay.judge.remote import (
     METHODS,
     Attributes,
-    Place,
     Remote,
     RemoteClass,
     RemoteError,
+    RemoteRef,
     RemoteValue,
 )
 
@@ -47,9 +47,9 @@ class Arrivals:
         """Whether the test looks at the identity of objects; then an object stays the same one."""
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
-        self.members = Counter[Place]()
+        self.members = Counter[RemoteRef]()
         """How often the program has sent each member of an Enum."""
-        self.running: dict[int, tuple[Place, Any]] = {}
+        self.running: dict[int, tuple[RemoteRef, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
         self._connection = connection
         self._made = False
@@ -101,7 +101,7 @@ class Arrivals:
         number, kind = own[0], self._type(own[1])
         if not issubclass(kind, Exception) or type(number) is not int:
             raise CodecError("malformed exception")
-        made: BaseException = remote.make(kind, self._place(number, kind))
+        made: BaseException = remote.make(kind, self._new_ref(number, kind))
         BaseException.__dict__["args"].__set__(made, error.args)
         object.__setattr__(made, "_text", text)
         return made
@@ -121,7 +121,7 @@ class Arrivals:
             made = (RemoteError if error else RemoteValue if made else Remote, *made)
         methods = frozenset(one for one in own if type(one) is str and one in METHODS)
         namespace = {
-            "_place": Place(self._connection, number), "_own": methods,
+            "_ref": RemoteRef(self._connection, number), "_own": methods,
             "_is_data": is_data is True, "__doc__": Attributes.__dict__["__doc__"],
         }  # fmt: skip
         usable = methods.intersection(METHODS if issubclass(made[0], Remote) else SHOWING)
@@ -146,7 +146,7 @@ class Arrivals:
         """Make all members of an Enum, so that a test which names one asks nothing of the program,
         and members are compared here.
         """
-        made = {number: remote.make(kind, self._place(number, kind)) for _, number in members}
+        made = {number: remote.make(kind, self._new_ref(number, kind)) for _, number in members}
         if len(made) < len(members):  # an alias: a program could make all members one
             self._connection.forgeable = True
         for name in ("__eq__", "__ne__", "__hash__"):
@@ -174,11 +174,11 @@ class Arrivals:
             raise CodecError("malformed handle")
         if number in self._objects:
             if "_members" in made.__dict__:
-                self.members[remote.place_of(self._objects[number])] += 1
+                self.members[remote.ref_of(self._objects[number])] += 1
             else:
                 self._connection.forgeable = True
             return self._objects[number]
-        handle = remote.make(made, self._place(number, made))
+        handle = remote.make(made, self._new_ref(number, made))
         if self.identity:
             self._objects[number] = handle
         return handle
@@ -187,13 +187,15 @@ class Arrivals:
         """An instance of a subclass of a data type: data, unless the test has named the class."""
         number, kind, data = parts
         plain, made = self._unpacker.inner(data), self._type(kind)
-        place = self._place(number, made)
+        ref = self._new_ref(number, made)
         if issubclass(made, RemoteValue) and issubclass(made, type(plain)):
-            return remote.make(made, place, plain)
-        return remote.make(made, place) if place.kind.made and issubclass(made, Remote) else plain
+            return remote.make(made, ref, plain)
+        return (
+            remote.make(made, ref) if ref.kind.made_by_test and issubclass(made, Remote) else plain
+        )
 
-    def _place(self, number: Any, kind: Any) -> Place:
-        return Place(self._connection, number, remote.place_of(kind), self._made)
+    def _new_ref(self, number: Any, kind: Any) -> RemoteRef:
+        return RemoteRef(self._connection, number, remote.ref_of(kind), self._made)
 
     def _shared(self, parts: Json) -> Any:
         shared = self._connection.shared
@@ -208,11 +210,11 @@ class Arrivals:
             self._connection.forgeable = True
         return found
 
-    def _run(self, kind: Callable[[Place], Any], number: Json) -> Any:
+    def _run(self, kind: Callable[[RemoteRef], Any], number: Json) -> Any:
         """A generator or coroutine that stands for one of the program's."""
-        place = Place(self._connection, number)
-        made = kind(place)
-        self.running[id(made)] = place, made
+        ref = RemoteRef(self._connection, number)
+        made = kind(ref)
+        self.running[id(made)] = ref, made
         return made
 
     def _graph(self, rows: Json) -> Any:

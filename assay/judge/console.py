@@ -7,10 +7,8 @@ from __future__ import annotations
 import builtins
 import random
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from assay.judge.proxy import Connection
+from collections.abc import Callable
+from typing import Any
 
 SEED = random.seed
 
@@ -25,15 +23,14 @@ class Console:
     program calls.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, pack: Callable[[Any], Any], ask: Callable[..., Any]) -> None:
+        self._pack, self._ask = pack, ask
         self._own = self._told = in_place()
 
     def seed(self, *arguments: Any, **named: Any) -> None:
         """Seed `random` here and in the program."""
         SEED(*arguments, **named)
-        pack = self._connection.packer.pack
-        self._connection.ask("operate", "seed", [*map(pack, (*arguments, *named.values()))])
+        self._ask("operate", "seed", [*map(self._pack, (*arguments, *named.values()))])
 
     def tell(self) -> None:
         """Tell the program of what was replaced since the last request."""
@@ -45,4 +42,4 @@ class Console:
             None if one is own else one for one, own in zip(now, self._own, strict=True)
         )
         streams = [out and out.write, err and err.write, in_ and in_.read, in_ and in_.readline]
-        self._connection.ask("console", *map(self._connection.packer.pack, [*streams, ask, show]))
+        self._ask("console", *map(self._pack, [*streams, ask, show]))

@@ -17,7 +17,7 @@ from assay.judge.console import Console
 from assay.judge.files import SharedFiles
 from assay.judge.nodes import Nodes
 from assay.judge.protocol import CANNOT, CheckJob
-from assay.judge.remote import Function, Place, RemoteClass, is_remote, make, place_of
+from assay.judge.remote import Function, RemoteClass, RemoteRef, is_remote, make, ref_of
 from assay.judge.requests import CandidateFailed, Requests
 from assay.judge.shared import SharedObjects
 from assay.sandbox.sockets import FramedSocket
@@ -35,7 +35,7 @@ class Connection:
         """The first name that a check used and the program does not define."""
         self.doubt = ""
         """What a test did that plain Python may answer in another way."""
-        self.doubtful = set[tuple[Place, bool]]()
+        self.doubtful = set[tuple[RemoteRef, bool]]()
         """Operations that a test also has for data: the object, and whether they got data of the
         test."""
         self.packer = Packer(self._reference, TEST_ITEMS)
@@ -45,7 +45,7 @@ class Connection:
         self.mutates = False
         """Whether what the program changes is changed in the test's objects."""
         self.arrivals = Arrivals(self)
-        self.console = Console(self)
+        self.console = Console(self.packer.pack, self.ask)
         self._functions: list[Callable[..., Any]] = []
         self.forgeable = False
         """Whether the program decided something that a test relies on."""
@@ -65,9 +65,9 @@ class Connection:
         """Whether the program has decided anything that the test relies on."""
         return (
             self.forgeable
-            or any(place.decides(tells) for place, tells in self.doubtful)
+            or any(ref.decides(tells) for ref, tells in self.doubtful)
             # two of one member that no test names may be compared
-            or any(times > 1 and not it.made for it, times in self.arrivals.members.items())
+            or any(times > 1 and not it.made_by_test for it, times in self.arrivals.members.items())
         )
 
     def cannot(self, what: str) -> CandidateFailed:
@@ -113,14 +113,14 @@ class Connection:
                 return import_module(name)
             self.forgeable = True
         if isinstance(value, RemoteClass):
-            place_of(value).made = True
+            ref_of(value).made_by_test = True
             self.arrivals.use_own_methods(value)
         self.requests.named += isinstance(value, RemoteClass) or is_function(value)
         return value
 
     def function(self, name: str) -> Any:
         """A global by its name; it is looked up when it is used."""
-        return make(Function, Place(self, name))
+        return make(Function, RemoteRef(self, name))
 
     def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
@@ -209,7 +209,7 @@ class Connection:
         else.
         """
         if is_remote(value):
-            return place_of(value).packed
+            return ref_of(value).packed
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {"named": [type(value).__name__, value._fields, self.packer.pack([*value])]}
         running = self.arrivals.running.get(id(value))

@@ -27,61 +27,72 @@ UNCOMPARED = ("__getitem__", "__format__", "__round__")
 """Operations of which the operand is no expected value, but an index, a format, digits."""
 SEEN = (*COMPARISONS, "__hash__")
 """Operations that are noted where two objects are compared, and a hash, which decides nothing."""
+SAME = ("__iter__", "__enter__", "__copy__", "__deepcopy__")
+"""Operations that answer with an object that is as much under test."""
 ITEMS = 2_000_000
 CHUNK_AFTER, CHUNK = 32, 1024
 """So many items of an iterator are asked for one by one; then twice as many each time, at most
 CHUNK."""
 
 
-class Place:
+class RemoteRef:
     """Where an object of the program is, and what the test has shown of what it takes it for."""
 
-    __slots__ = ("connection", "informed", "kind", "made", "packed", "shown", "target")
+    __slots__ = (
+        "connection",
+        "has_test_data",
+        "kind",
+        "made_by_test",
+        "packed",
+        "target",
+        "used_as_object",
+    )
 
     def __init__(
         self,
         connection: Connection,
         target: int | str,
-        kind: Place | None = None,
-        made: bool = False,
+        kind: RemoteRef | None = None,
+        made_by_test: bool = False,
     ) -> None:
         self.connection, self.target = connection, target
         """`target`: its number, or its name in the program."""
         self.packed: Json = {"handle" if type(target) is int else "function": target}
         """What is sent for it."""
         self.kind = kind or self
-        """The place of its class."""
-        self.made = made
+        """Its class."""
+        self.made_by_test = made_by_test
         """Whether the test has constructed it, or has named this class."""
-        self.shown = False
-        """Whether the test has done with it, or with one of this class, what it cannot do with
-        data."""
-
-        self.informed = False
-        """Whether it has got data of the test: an operation with such data answered it."""
+        self.used_as_object = False
+        """Whether the test has done with one of this class what it cannot do with data."""
+        self.has_test_data = False
+        """Whether an operation with data of the test answered it."""
 
     def shows(self, name: str) -> bool:
         """Whether data has no such operation or attribute, so that the test expects an object."""
         numpy = getattr(sys.modules.get("numpy"), "ndarray", None)
         if name in OF_OBJECTS or not (name[:2] == "__" or name in OF_DATA or hasattr(numpy, name)):
-            self.shown = self.kind.shown = True
-        return self.shown
+            self.kind.used_as_object = True
+            return True
+        return False
 
     def ask(self, name: str, *operands: Any) -> Any:
         """What an operation on it answers."""
         packed = [self.packed, *map(self.connection.packer.pack, operands)]
         return self.connection.ask("operate", name, packed)
 
-    def decides(self, informed: bool) -> bool:
-        """Whether data that an operation has answered is believed as if it were of data itself."""
-        return not self.shown and self.kind.shown + self.made + (not informed) < 2
+    def decides(self, has_test_data: bool) -> bool:
+        """Whether what an operation has answered is the program's word, and not of an object under
+        test. `has_test_data`: of the operation.
+        """
+        return self.kind.used_as_object + self.made_by_test + (not has_test_data) < 2
 
 
-def place_of(remote: object) -> Place:
+def ref_of(remote: object) -> RemoteRef:
     """Where an object or class of the program is. Raises AttributeError for anything else."""
     look = type if isinstance(remote, type) else object
-    place: Place = look.__getattribute__(remote, "_place")
-    return place
+    ref: RemoteRef = look.__getattribute__(remote, "_ref")
+    return ref
 
 
 def is_remote(value: object) -> bool:
@@ -91,40 +102,40 @@ def is_remote(value: object) -> bool:
 
 def operate(remote: object, name: str, *operands: Any) -> Any:
     """Carry out an operation where the object is."""
-    place = place_of(remote)
-    informed = place.informed or not (name in UNCOMPARED or all(map(is_remote, operands)))
-    answer = place.connection.ask("operate", name, [*map(place.connection.packer.pack, operands)])
+    ref = ref_of(remote)
+    has_test_data = ref.has_test_data or not (name in UNCOMPARED or all(map(is_remote, operands)))
+    answer = ref.connection.ask("operate", name, [*map(ref.connection.packer.pack, operands)])
     if isinstance(answer, Remote):
-        place_of(answer).informed = informed
-        place_of(answer).made |= place.made and name in ("__iter__", "__enter__")
+        ref_of(answer).has_test_data = has_test_data
+        ref_of(answer).made_by_test |= ref.made_by_test and name in SAME
     elif name not in SEEN:
-        if place in place.connection.arrivals.members:  # sent where data may be expected
-            place.connection.forgeable = True
-        if not place.shows(name):
-            place.connection.doubtful.add((place, informed))
+        if ref in ref.connection.arrivals.members:  # sent where data may be expected
+            ref.connection.forgeable = True
+        if not ref.shows(name):
+            ref.connection.doubtful.add((ref, has_test_data))
     return answer
 
 
 def read(remote: object, name: str) -> Any:
     """An attribute."""
-    place = place_of(remote)
+    ref = ref_of(remote)
     if name.startswith("__array"):  # with these, numpy would let the program compare
-        place.connection.doubt = f"this test uses a {type(remote).__name__} object as an array"
+        ref.connection.doubt = f"this test uses a {type(remote).__name__} object as an array"
         raise AttributeError(name)
     if name == "__signature__":
-        return signature(place.ask("signature"))
-    answer = place.ask("getattr", name)
-    if not (place.shows(name) or name[:2] == "__"):
+        return signature(ref.ask("signature"))
+    answer = ref.ask("getattr", name)
+    if not (ref.shows(name) or name[:2] == "__"):
         # a method like one of data's is called with data of the test
-        informed = place.informed or (is_remote(answer) and not place.made)
-        place.connection.doubtful.add((place, informed))
+        has_test_data = ref.has_test_data or (is_remote(answer) and not ref.made_by_test)
+        ref.connection.doubtful.add((ref, has_test_data))
     return answer
 
 
 def write(remote: object, name: str, value: Any) -> None:
     """Set an attribute."""
-    place_of(remote).shows(name)
-    place_of(remote).ask("setattr", name, value)
+    ref_of(remote).shows(name)
+    ref_of(remote).ask("setattr", name, value)
 
 
 def signature(rows: list[Any]) -> Any:
@@ -151,28 +162,28 @@ def compared(remote: object, name: str, other: object) -> Any:
     """Two objects of the program's are compared by it; with data, only what is data in the object
     is compared, and here.
     """
-    place, kind = place_of(remote), type(remote)
+    ref, kind = ref_of(remote), type(remote)
     if is_remote(other):
-        place.connection.forgeable = True
+        ref.connection.forgeable = True
         return operate(remote, name, remote, other)
     if kind.__dict__.get("_is_data"):
-        return OPERATIONS[name](place.ask("plain"), other)
-    if name in kind.__dict__.get("_own", ()) and (place.made or place.shown or place.kind.shown):
-        place.connection.doubt = f"this test compares a {kind.__name__} object with plain data"
+        return OPERATIONS[name](ref.ask("plain"), other)
+    if name in kind.__dict__.get("_own", ()) and (ref.made_by_test or ref.kind.used_as_object):
+        ref.connection.doubt = f"this test compares a {kind.__name__} object with plain data"
     return NotImplemented
 
 
 def call(remote: object, *arguments: Any, **named: Any) -> Any:
     """Call an object."""
-    place_of(remote).shows("__call__")
-    return place_of(remote).connection.call(place_of(remote).target, arguments, named)
+    ref_of(remote).shows("__call__")
+    return ref_of(remote).connection.call(ref_of(remote).target, arguments, named)
 
 
 def swallows(remote: object, kind: Any, answer: Any) -> bool:
     """Whether the program swallows the exception of a `with` block, and so skips the rest of it."""
     swallowed = kind is not None and bool(answer)
     if swallowed:
-        place_of(remote).connection.forgeable = True
+        ref_of(remote).connection.forgeable = True
     return swallowed
 
 
@@ -185,7 +196,7 @@ async def enter_later(remote: object) -> Any:
     """Enter an `async with` block."""
     entered = await operate(remote, "__aenter__", remote)
     if is_remote(entered):
-        place_of(entered).made |= place_of(remote).made
+        ref_of(entered).made_by_test |= ref_of(remote).made_by_test
     return entered
 
 
@@ -198,7 +209,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     **{name: forwarding(name, name) for name in OPERATIONS},
     **{name: forwarding(name, operation) for name, operation in REFLECTED.items()},
     "__call__": call,
-    "__await__": lambda self: awaited(place_of(self)).__await__(),
+    "__await__": lambda self: awaited(ref_of(self)).__await__(),
     "__exit__": leave,
     "__aenter__": enter_later,
     "__aexit__": leave_later,
@@ -213,8 +224,8 @@ class RemoteClass(type):
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RemoteClass:
         """A class statement of ours; one of the test's cannot be judged."""
         for base in bases:
-            if "_place" in base.__dict__:
-                connection = place_of(base).connection
+            if "_ref" in base.__dict__:
+                connection = ref_of(base).connection
                 raise connection.cannot(
                     f"this test derives a class from the program's {base.__name__}"
                 )
@@ -222,19 +233,19 @@ class RemoteClass(type):
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
         """Make an object of it."""
-        place = place_of(cls)
-        place.made = True
+        ref = ref_of(cls)
+        ref.made_by_test = True
         if "_members" in cls.__dict__:  # the program says which member has a value
-            place.connection.forgeable = True
-        return place.connection.call(place.target, arguments, named, made=True)
+            ref.connection.forgeable = True
+        return ref.connection.call(ref.target, arguments, named, made=True)
 
     def __getattr__(cls, name: str) -> Any:
-        if "_place" not in cls.__dict__:
+        if "_ref" not in cls.__dict__:
             raise AttributeError(name)
         return cls._member(name) if name in cls.__dict__.get("_members", ()) else read(cls, name)
 
     def _member(cls, name: str) -> Any:
-        place_of(cls.__dict__["_members"][name]).made = True
+        ref_of(cls.__dict__["_members"][name]).made_by_test = True
         return cls.__dict__["_members"][name]
 
     def __setattr__(cls, name: str, value: Any) -> None:
@@ -242,7 +253,7 @@ class RemoteClass(type):
 
     @property
     def __doc__(cls) -> Any:  # type: ignore[override]
-        return read(cls, "__doc__") if "_place" in cls.__dict__ else None
+        return read(cls, "__doc__") if "_ref" in cls.__dict__ else None
 
     def __getitem__(cls, key: Any) -> Any:
         if key in cls.__dict__.get("_members", ()):
@@ -270,7 +281,7 @@ class Attributes(metaclass=RemoteClass):
             write(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        place_of(self).ask("delattr", name)
+        ref_of(self).ask("delattr", name)
 
     @property
     def __doc__(self) -> Any:  # type: ignore[override]
@@ -289,7 +300,7 @@ class RemoteValue(Attributes):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Attributes):
-            place_of(self).connection.forgeable = True
+            ref_of(self).connection.forgeable = True
         return super().__eq__(other)
 
     def __ne__(self, other: object) -> bool:
@@ -316,27 +327,27 @@ class Function(Remote):  # noqa: D101  its docstring is that of the program's fu
     __call__ = call
 
 
-def make(kind: type, place: Place, *data: Any) -> Any:
+def make(kind: type, ref: RemoteRef, *data: Any) -> Any:
     """An object of the program's; of a class with data in it, `data` is that."""
     made = kind.__new__(kind, *data)
-    object.__setattr__(made, "_place", place)
+    object.__setattr__(made, "_ref", ref)
     return made
 
 
-async def awaited(place: Place) -> Any:
+async def awaited(ref: RemoteRef) -> Any:
     """A coroutine of the program's, which runs there to its end when it is awaited here."""
-    return place.ask("await")
+    return ref.ask("await")
 
 
-def items(place: Place) -> Generator[Any, Any, Any]:
+def items(ref: RemoteRef) -> Generator[Any, Any, Any]:
     """What an iterator of the program's yields, as far as it is read."""
-    connection, count, asked, sent, talks = place.connection, 0, -1, None, False
+    connection, count, asked, sent, talks = ref.connection, 0, -1, None, False
     while True:
         # a test that asks for nothing between many items could not tell when each was made
         undisturbed = count >= CHUNK_AFTER and asked == connection.requests.number and not talks
         many = min(count, CHUNK) if undisturbed else 1
         packed = connection.packer.pack(sent)
-        found, ended, value = connection.ask("items", place.target, many, packed)
+        found, ended, value = connection.ask("items", ref.target, many, packed)
         asked, count = connection.requests.number, count + len(found)
         if count > ITEMS:
             raise connection.requests.fail("output", f"an iterator yields more than {ITEMS} items")

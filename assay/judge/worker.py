@@ -111,9 +111,7 @@ def run_checks(
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
     forgeable, changes = connection.is_forgeable(), sorted(connection.changes)
-    return WorkerReport(
-        ended, requests.failure, setup_error, caller.answers, forgeable, changes
-    )  # fmt: skip
+    return WorkerReport(ended, requests.failure, setup_error, caller.answers, forgeable, changes)
 
 
 def set_up(setup: str, entry_point: str, bench: Bench) -> str:

@@ -22,6 +22,10 @@ def open_judge(settings: JudgeSettings) -> AnyJudge:
     weak, forgeable = settings.allow_weak_isolation, settings.allow_forgeable
     archive = Path(settings.verdict_cache) if settings.verdict_cache else None
     return Judge(
-        limits, settings.slots, stop_early=False, allow_weak=weak, archive=archive,
+        limits,
+        settings.slots,
+        stop_early=False,
+        allow_weak=weak,
+        archive=archive,
         allow_forgeable=forgeable,
-    )  # fmt: skip
+    )
