@@ -47,6 +47,8 @@ class Arrivals:
         """Whether the test looks at the identity of objects; then an object stays the same one."""
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
+        self.flattened = False
+        """Whether a value of numpy's has become Python's."""
         self.members = Counter[RemoteRef]()
         """How often the program has sent each member of an Enum."""
         self.running: dict[int, tuple[RemoteRef, Any]] = {}
@@ -70,6 +72,7 @@ class Arrivals:
             value = rebuild_numpy(parts)
             if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
                 self._connection.forgeable = True
+            self.flattened |= not keep
             return value if keep else plain_numpy(value)
 
         self._unpacker.foreign["numpy"] = self._data_unpacker.foreign["numpy"] = array
@@ -90,21 +93,22 @@ class Arrivals:
 
     def error(self, parts: list[Json]) -> BaseException:
         """An exception of the program's, rebuilt. Raises CodecError."""
-        names, arguments, name, text, own = parts
+        names, arguments, name, text, own, cause = parts
         text = str(text)[:SHOWN]
         error = exception(names, arguments, f"{str(name)[:100]}: {text}")
         ends = self.may_stop and isinstance(error, StopIteration | StopAsyncIteration)
         if isinstance(error, STEERING) and not ends:
             self._connection.forgeable = True
-        if own is None:
-            return error
-        number, kind = own[0], self._type(own[1])
-        if not issubclass(kind, Exception) or type(number) is not int:
-            raise CodecError("malformed exception")
-        made: BaseException = remote.make(kind, self._new_ref(number, kind))
-        BaseException.__dict__["args"].__set__(made, error.args)
-        object.__setattr__(made, "_text", text)
-        return made
+        if own is not None:
+            number, kind = own[0], self._type(own[1])
+            if not issubclass(kind, Exception) or type(number) is not int:
+                raise CodecError("malformed exception")
+            made: BaseException = remote.make(kind, self._new_ref(number, kind))
+            BaseException.__dict__["args"].__set__(made, error.args)
+            object.__setattr__(made, "_text", text)
+            error = made
+        error.__cause__ = self.error(cause) if cause else None
+        return error
 
     def _type(self, parts: Json) -> RemoteClass:
         """A class of ours for a class of the program's: its number, name, special methods, whether

@@ -99,8 +99,6 @@ class Candidate:
         self.at = number
         try:
             return frame(number, *self.reply(kind, parts))
-        except SystemExit as exit_:
-            return frame(number, "exit", f"SystemExit({shown(exit_)})")
         except MemoryError:
             return frame(number, "memory", "MemoryError")
         except TooLargeError as error:
@@ -176,8 +174,10 @@ class Candidate:
         iterator, found, sent = self.exports.objects[at], [], self.unpacker.value(sent)
         try:
             for _ in range(many):
-                item = next(iterator) if sent is None else iterator.send(sent)
-                found.append(item)
+                if isinstance(sent, BaseException):
+                    found.append(iterator.throw(sent))
+                else:
+                    found.append(next(iterator) if sent is None else iterator.send(sent))
         except StopIteration as end:
             return found, True, end.value
         except Exception as error:

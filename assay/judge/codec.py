@@ -234,6 +234,8 @@ _encoder = json.JSONEncoder(allow_nan=False, check_circular=False, separators=("
 
 
 SHOWN = 4000
+RAISED = Exception, SystemExit
+"""What crosses as the exception that it is."""
 STEERING = AssertionError, NameError, StopIteration, StopAsyncIteration
 """Exceptions that look like a test's own, or end its loops."""
 
@@ -278,21 +280,21 @@ LIBRARIES = (
 def error_name(kind: type) -> str:
     """`ValueError`, `json.decoder:JSONDecodeError`; empty where it cannot be rebuilt."""
     if getattr(builtins, kind.__name__, None) is kind:
-        return kind.__name__ if issubclass(kind, Exception) else ""
-    known = kind.__module__.partition(".")[0] in LIBRARIES and issubclass(kind, Exception)
+        return kind.__name__ if issubclass(kind, RAISED) else ""
+    known = kind.__module__.partition(".")[0] in LIBRARIES and issubclass(kind, RAISED)
     return f"{kind.__module__}:{kind.__qualname__}" if known else ""
 
 
-def error_type(name: Json) -> type[Exception] | None:
+def error_type(name: Json) -> type[BaseException] | None:
     """The exception of a name that `error_name` gave, where its module is loaded."""
     module, found, attribute = name.rpartition(":") if type(name) is str else ("", "", "")
     if found and module.partition(".")[0] not in LIBRARIES:
         return None
     kind = getattr(sys.modules.get(module) if found else builtins, attribute, None)
-    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
+    return kind if isinstance(kind, type) and issubclass(kind, RAISED) else None
 
 
-def exception(names: Json, arguments: Json, text: str) -> Exception:
+def exception(names: Json, arguments: Json, text: str) -> BaseException:
     """The nearest exception that can be rebuilt among `names`, else RuntimeError(text)."""
     if type(arguments) is not list or not all(type(part) in BARE_OR_FLOAT for part in arguments):
         arguments = [text]

@@ -8,7 +8,7 @@ import datetime
 import math
 import sys
 import time
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -187,12 +187,14 @@ COLLAPSE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
     (dict, lambda value: dict(dict.items(value))),
     (deque, lambda value: deque(deque.__iter__(value))),
+    (UserDict, lambda value: dict(value.data)),
+    (UserList, lambda value: list(value.data)),
 )
 """Turn an instance of a subclass into its base, by the base's own methods."""
 
 
-MUTABLE = (list, dict, set, bytearray, deque)
-SHARED = frozenset((*MUTABLE, Counter, OrderedDict, defaultdict, array.array))
+MUTABLE = (list, dict, set, bytearray, deque, UserDict, UserList)
+SHARED = frozenset((*MUTABLE[:5], Counter, OrderedDict, defaultdict, array.array))
 
 
 def is_mutable(value: Any) -> bool:

@@ -40,15 +40,17 @@ class Exports:
             self.objects.append(value)
         return at
 
-    def raised(self, error: BaseException) -> list[Json]:
+    def raised(self, error: BaseException, caused: bool = False) -> list[Json]:
         """What is sent for an exception: as `codec.raised`, then its number and class where that is
-        the program's own.
+        the program's own, then the same of its cause. `caused`: it is a cause itself.
         """
-        parts = raised(error)
+        parts, own, cause = raised(error), None, None
         with contextlib.suppress(Exception):  # this may run the program's own code
             if isinstance(error, Exception) and not error_name(type(error)):
-                return [*parts, [self.number(error), self._describe(type(error))]]
-        return [*parts, None]
+                own = [self.number(error), self._describe(type(error))]
+        if error.__cause__ and not caused:
+            cause = self.raised(error.__cause__, caused=True)
+        return [*parts, own, cause]
 
     def _foreign(self, value: Any) -> Json:
         """What is sent for an object that is no data."""

@@ -59,6 +59,7 @@ class Connection:
         self.arrivals.identity = job["identity"]
         self.shared.files = SharedFiles() if job["files"] else None
         self.doubt = job["doubt"]
+        self.requests.expects_exit = "SystemExit" in str(job["checks"])
         self.requests.load(job["program"], job["entry_point"], job["classes"], job["files"])
 
     def is_forgeable(self) -> bool:

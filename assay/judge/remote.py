@@ -168,7 +168,10 @@ def compared(remote: object, name: str, other: object) -> Any:
         return operate(remote, name, remote, other)
     if kind.__dict__.get("_is_data"):
         return OPERATIONS[name](ref.ask("plain"), other)
-    if name in kind.__dict__.get("_own", ()) and (ref.made_by_test or ref.kind.used_as_object):
+    under_test = (
+        ref.made_by_test or ref.kind.used_as_object or kind.__name__ == type(other).__name__
+    )
+    if under_test and name in kind.__dict__.get("_own", ()):
         ref.connection.doubt = f"this test compares a {kind.__name__} object with plain data"
     return NotImplemented
 
@@ -352,7 +355,10 @@ def items(ref: RemoteRef) -> Generator[Any, Any, Any]:
         if count > ITEMS:
             raise connection.requests.fail("output", f"an iterator yields more than {ITEMS} items")
         for item in cast("list[Any]", found):
-            sent = yield item
+            try:
+                sent = yield item
+            except Exception as error:  # noqa: BLE001  thrown by the test, into the program's
+                sent = error
             talks = talks or sent is not None
         if ended:
             return value

@@ -10,7 +10,7 @@ from assay.judge.protocol import Outcome
 from assay.sandbox.sockets import FramedSocket, OversizedError, UnaskedError
 
 DETAIL = 400
-FATAL = {"exit": "error", "memory": "memory", "large": "output", "syntax": "compile"}
+FATAL = {"memory": "memory", "large": "output", "syntax": "compile"}
 """Replies after which nothing more is asked, and the failure that each is."""
 
 
@@ -35,6 +35,8 @@ class Requests:
         """How many requests were made, or tried to be."""
         self.named = 0
         """How many of them were answered by a function or class alone."""
+        self.expects_exit = False
+        """Whether the tests name SystemExit; else it ends the program."""
         self._sock = sock
         self.number = 0
         self._loading = False
@@ -103,7 +105,7 @@ class Requests:
         self._loading = False
         try:
             (has_entry_point,) = self.parts(self._checked(self._receive(self.number)), 1)
-        except Exception:  # noqa: BLE001  whatever the program raised while it was loaded
+        except (Exception, SystemExit):  # noqa: BLE001  whatever the program raised while it was loaded
             raise self.fail("error", self.shown) from None
         if has_entry_point is not True:
             raise self.fail("no_code", "the program does not define the entry point")
@@ -132,10 +134,12 @@ class Requests:
         if kind in FATAL:
             raise self.fail(FATAL[kind], text)
         if kind == "raised":
-            if len(reply) != 7:
+            if len(reply) != 8:
                 raise self.fail("forbidden", "a reply of the wrong shape")
             text = str(reply[5])[:DETAIL]
             self.shown = f"{str(reply[4])[:100]}: {text}"
             self.raised = self._rebuild(*reply[1:])
+            if isinstance(self.raised, SystemExit) and not self.expects_exit:
+                raise self.fail("error", self.shown)
             raise self.raised
         return reply

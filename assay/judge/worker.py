@@ -21,6 +21,7 @@ from typing import Any
 from assay.judge.kinds import asserts, calls, test_functions
 from assay.judge.kinds.calls import Bench, Caller
 from assay.judge.kinds.kind import Part
+from assay.judge.kinds.pytest_module import make_module
 from assay.judge.pieces import LazyBuiltins, Namespace, run_piece
 from assay.judge.protocol import CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection
@@ -31,6 +32,8 @@ from assay.sandbox.sockets import FramedSocket
 
 HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 """After any other failure of a program, a worker that has read its replies takes no other job."""
+MISUSED = ("AttributeError", "TypeError")
+"""Start the detail of a test that takes a value for one of another type."""
 NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
@@ -89,6 +92,7 @@ def run_checks(
     requests, setup_error = connection.requests, ""
     caller = Caller(connection, job["entry_point"], job["reference"], next_step, job["large"])
     builtin = LazyBuiltins(connection)
+    builtin.modules["pytest"] = make_module()
     namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
     bench, parts = Bench(connection, builtin, namespace, caller), list[Part]()
     try:
@@ -106,8 +110,11 @@ def run_checks(
         requests.finish()
     except (CandidateFailed, ConnectionError):
         requests.hung_up()
-    if connection.doubt and ended and ended[-1].how in ("wrong", "error"):
-        connection.cannot(connection.doubt)
+    if ended and ended[-1].how in ("wrong", "error"):
+        if connection.arrivals.flattened and ended[-1].detail.startswith(MISUSED):
+            connection.doubt = "this test uses what the program answers as a value of numpy's"
+        if connection.doubt:
+            connection.cannot(connection.doubt)
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
     forgeable, changes = connection.is_forgeable(), sorted(connection.changes)

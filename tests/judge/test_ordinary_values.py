@@ -50,7 +50,39 @@ CASES = {
         "import contextlib, io\nout = io.StringIO()\nwith contextlib.redirect_stderr(out):\n"
         "    f(3)\nassert out.getvalue() == '3\\n'",
         "import sys\ndef f(x): print(x, file=sys.stderr)"),
+    "the code of an exit": (
+        "try:\n    f()\n    assert False\nexcept SystemExit as end:\n    assert end.code == 3",
+        "import sys\ndef f(): sys.exit(3)"),
+    "the cause of an error": (
+        "try:\n    f()\n    assert False\nexcept ValueError as error:\n"
+        "    assert str(error.__cause__) == \"'a'\" and type(error.__cause__) is KeyError",
+        "def f():\n    try: {}['a']\n    except KeyError as why: raise ValueError('x') from why"),
+    "an error thrown into a generator": (
+        "g = f()\nassert next(g) == 1\nassert g.throw(ValueError('x')) == 'got x'",
+        "def f():\n    try: yield 1\n    except ValueError as error: yield f'got {error}'"),
+    "an error thrown through a generator": (
+        "g = f()\nassert next(g) == 1\ntry:\n    g.throw(KeyError('x'))\n    assert False\n"
+        "except KeyError: pass", "def f(): yield 1"),
+    "a UserDict": ("assert f() == {'a': 1} and f()['a'] == 1",
+                   "from collections import UserDict\ndef f(): return UserDict(a=1)"),
+    "a UserList": ("x = f()\nassert x == [1] and len(x) == 1",
+                   "from collections import UserList\ndef f(): return UserList([1])"),
+    "a file of the program's own": (
+        "x = f(3)\nassert x == '3'",
+        "def f(x):\n    with open('a', 'w') as file: file.write(str(x))\n"
+        "    return open('a').read()"),
+    "a test that imports pytest": (
+        "import pytest\nx = f(3)\nassert x == pytest.approx(0.3)", "def f(x): return x / 10"),
 }  # fmt: skip
+MISUSED = {
+    "the shape of an array": ("x = f()\nassert x.shape == (2,)",
+                              "import numpy as np\ndef f(): return np.zeros(2)"),
+    "an array compared with a number": ("x = f()\nassert all(x['a'] > 0)",
+                                        "import numpy as np\ndef f(): return {'a': np.ones(2)}"),
+    "a compiled expression": ("import re\nx = f()\nassert x == re.compile('a+')",
+                              "import re\ndef f(): return re.compile('a+')"),
+}  # fmt: skip
+"""By name: a test, and a right program whose answer does not cross as what it is."""
 UNREACHED = {
     "a patched module": ("from unittest.mock import patch\n"
                          "with patch('time.time', return_value=5): assert f() == 5",
@@ -73,6 +105,14 @@ def test_an_ordinary_value_crosses_as_what_it_is(name: str) -> None:
     right, wrong = judged(check, program, "def f(*a): return None")
     assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
     assert wrong.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.NO_CODE)
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_what_does_not_cross_as_what_it_is_is_not_judged_rather_than_wrong(name: str) -> None:
+    check, program = MISUSED[name]
+    (execution,) = judged(check, program)
+    assert execution.verdict is Verdict.INFRA
+    assert execution.detail.startswith("cannot be judged: this test ")
 
 
 @pytest.mark.parametrize("name", UNREACHED)

@@ -17,7 +17,7 @@ from assay.judge.codec import Json
 from assay.judge.kinds.asserts import constant
 from assay.judge.kinds.calls import Bench
 from assay.judge.kinds.kind import Kind, Part
-from assay.judge.kinds.pytest_module import CASES, Skipped, make_module
+from assay.judge.kinds.pytest_module import CASES, Skipped
 from assay.judge.pieces import (
     Namespace,
     Piece,
@@ -211,7 +211,6 @@ def _names(nodes: Sequence[ast.AST]) -> set[str]:
 def run(wire: list[Any], number: int, bench: Bench) -> list[Part]:
     """A part for each test of [source, names]."""
     source, names = wire
-    bench.builtin.modules.setdefault("pytest", make_module())
     runner = TestRunner((source, f"<tests {number}>"), bench)
     return [partial(runner.run, name) for name in names]
 
