@@ -30,10 +30,10 @@ MODULES = {
     "sandbox": "kernel limits cgroups cores landlock seccomp namespaces walls access attack"
     " isolation work_dir program sockets ending script repl zygote launch processes job_queue slot"
     " runs supervisor box_files box_init box_zygote box client",
-    "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
-    " arrivals shared console proxy pieces answer_text verdict"
+    "judge": "protocol codec_types files codec operations task_code checkers shared_data requests"
+    " remote unpack_objects proxy test_code answer_text verdict"
     " patches repository_runner repository_tree repository_files canaries"
-    " kinds normal_form worker exports candidate"
+    " kinds normal_form worker object_table candidate"
     " warmup verdict_cache tables prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind calls asserts driven_calls exchanges verilog_screen harness"
@@ -50,7 +50,7 @@ MODULES = {
     "engines/vllm": "reaper client partial_completion weight_probe transports server fleet engine",
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
-CIRCLES = {"judge/remote.py": {"proxy"}, "judge/arrivals.py": {"proxy"}}
+CIRCLES = {"judge/remote.py": {"proxy"}, "judge/unpack_objects.py": {"proxy"}}
 """Files that import what stands below them, for annotations only; none is to be added."""
 PLUG_INS = ("judge/kinds",)
 """Folders in which a file that no other imports need not be listed."""

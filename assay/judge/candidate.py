@@ -25,9 +25,9 @@ from assay.judge.codec import (
     shown,
 )
 from assay.judge.codec_types import TooLargeError
-from assay.judge.exports import ON_OBJECTS, Exports, Stream, opaque
 from assay.judge.files import SharedFiles
-from assay.judge.shared import SharedObjects
+from assay.judge.object_table import ON_OBJECTS, Exports, Stream, opaque
+from assay.judge.shared_data import SharedObjects
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush

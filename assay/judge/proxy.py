@@ -4,24 +4,25 @@ object that is reached by further requests.
 
 from __future__ import annotations
 
+import builtins
+import random
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
-from assay.judge.arrivals import Arrivals, Opaque
 from assay.judge.codec import Json, Packer, raised
 from assay.judge.codec_types import CodecError
-from assay.judge.console import Console
 from assay.judge.files import SharedFiles
-from assay.judge.nodes import Nodes
 from assay.judge.protocol import CANNOT, CheckJob
 from assay.judge.remote import Function, RemoteClass, RemoteRef, is_remote, make, ref_of
 from assay.judge.requests import CandidateFailed, Requests
-from assay.judge.shared import SharedObjects
+from assay.judge.shared_data import SetupInstances, SharedObjects
+from assay.judge.unpack_objects import Arrivals, Opaque
 from assay.sandbox.sockets import FramedSocket
 
+SEED = random.seed
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
 
@@ -40,7 +41,7 @@ class Connection:
         test."""
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
-        self.nodes = Nodes(0)
+        self.nodes = SetupInstances(0)
         self.shared = SharedObjects(self.packer, self.nodes, 0)
         self.mutates = False
         """Whether what the program changes is changed in the test's objects."""
@@ -225,3 +226,35 @@ def is_function(value: object) -> bool:
 def is_index(number: Json, of: list[Any]) -> bool:
     """Whether `number` is an index into `of`."""
     return type(number) is int and 0 <= number < len(of)
+
+
+def in_place() -> list[Any]:
+    """What stands there now."""
+    return [sys.stdout, sys.stderr, sys.stdin, builtins.input, builtins.print]
+
+
+class Console:
+    """Tells the program, before each request, of what the test has replaced: as functions that the
+    program calls.
+    """
+
+    def __init__(self, pack: Callable[[Any], Any], ask: Callable[..., Any]) -> None:
+        self._pack, self._ask = pack, ask
+        self._own = self._told = in_place()
+
+    def seed(self, *arguments: Any, **named: Any) -> None:
+        """Seed `random` here and in the program."""
+        SEED(*arguments, **named)
+        self._ask("operate", "seed", [*map(self._pack, (*arguments, *named.values()))])
+
+    def tell(self) -> None:
+        """Tell the program of what was replaced since the last request."""
+        now = in_place()
+        if now == self._told:
+            return
+        self._told = now
+        out, err, in_, ask, show = (
+            None if one is own else one for one, own in zip(now, self._own, strict=True)
+        )
+        streams = [out and out.write, err and err.write, in_ and in_.read, in_ and in_.readline]
+        self._ask("console", *map(self._pack, [*streams, ask, show]))

@@ -19,9 +19,8 @@ from assay.judge.operations import COMPARISONS, OF_OBJECTS, OPERATIONS, REFLECTE
 if TYPE_CHECKING:
     from assay.judge.proxy import Connection
 
-OF_DATA = frozenset(
-    name for kind in (*TYPES, *(base for base, _ in COLLAPSE)) for name in dir(kind)
-)
+DATA = frozenset((int, float, str, bool, list, *TYPES, *(base for base, _ in COLLAPSE)))
+OF_DATA = frozenset(name for kind in DATA for name in dir(kind))
 """Names of attributes that data has."""
 UNCOMPARED = ("__getitem__", "__format__", "__round__")
 """Operations of which the operand is no expected value, but an index, a format, digits."""
@@ -168,10 +167,9 @@ def compared(remote: object, name: str, other: object) -> Any:
         return operate(remote, name, remote, other)
     if kind.__dict__.get("_is_data"):
         return OPERATIONS[name](ref.ask("plain"), other)
-    under_test = (
-        ref.made_by_test or ref.kind.used_as_object or kind.__name__ == type(other).__name__
-    )
-    if under_test and name in kind.__dict__.get("_own", ()):
+    alike = kind.__name__ == type(other).__name__ and type(other) not in DATA
+    under_test = ref.made_by_test or ref.kind.used_as_object
+    if name in kind.__dict__.get("_own", ()) and (alike or under_test):
         ref.connection.doubt = f"this test compares a {kind.__name__} object with plain data"
     return NotImplemented
 

@@ -15,7 +15,7 @@ import sys
 from types import SimpleNamespace
 from typing import cast
 
-from assay.judge import candidate, pieces, worker
+from assay.judge import candidate, test_code, worker
 from assay.judge.protocol import CheckJob, Outcome
 from assay.judge.proxy import Connection
 from assay.sandbox import repl, script
@@ -74,7 +74,7 @@ def rehearse() -> None:
         end.stream.close()
     rehearse_receiving(b"pass", lambda source: script.execute(script.compiled(source), {}))
     del sys.modules[candidate.MODULE]
-    pieces.compiled.cache_clear()
+    test_code.compiled.cache_clear()
 
 
 def rehearse_blocks() -> None:

@@ -22,10 +22,10 @@ from assay.judge.kinds import asserts, calls, test_functions
 from assay.judge.kinds.calls import Bench, Caller
 from assay.judge.kinds.kind import Part
 from assay.judge.kinds.pytest_module import make_module
-from assay.judge.pieces import LazyBuiltins, Namespace, run_piece
 from assay.judge.protocol import CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection
 from assay.judge.requests import CandidateFailed
+from assay.judge.test_code import LazyBuiltins, Namespace, run_piece
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
 from assay.sandbox.kernel import MIB
 from assay.sandbox.sockets import FramedSocket

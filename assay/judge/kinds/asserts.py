@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from assay.checks import Check
 from assay.judge.kinds.calls import Bench, show_value
 from assay.judge.kinds.kind import Kind, Part
-from assay.judge.pieces import compiled, outcome_of, require_asked, run_piece
 from assay.judge.protocol import Outcome
 from assay.judge.requests import DETAIL
 from assay.judge.task_code import parsed
+from assay.judge.test_code import compiled, outcome_of, require_asked, run_piece
 
 if TYPE_CHECKING:
     from assay.types import Task

@@ -15,14 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.checks import Call
-from assay.judge.arrivals import Opaque
 from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
 from assay.judge.codec_types import CodecError, is_numpy, plain_numpy
 from assay.judge.kinds.kind import Kind, Part
-from assay.judge.pieces import LazyBuiltins, Namespace, Piece, compiled, describe
 from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
 from assay.judge.requests import DETAIL
+from assay.judge.test_code import LazyBuiltins, Namespace, Piece, compiled, describe
+from assay.judge.unpack_objects import Opaque
 
 if TYPE_CHECKING:
     from assay.types import Task

@@ -18,16 +18,16 @@ from assay.judge.kinds.asserts import constant
 from assay.judge.kinds.calls import Bench
 from assay.judge.kinds.kind import Kind, Part
 from assay.judge.kinds.pytest_module import CASES, Skipped
-from assay.judge.pieces import (
+from assay.judge.protocol import UNASKED, Outcome
+from assay.judge.requests import DETAIL
+from assay.judge.task_code import parsed
+from assay.judge.test_code import (
     Namespace,
     Piece,
     outcome_of,
     require_asked,
     run_piece,
 )
-from assay.judge.protocol import UNASKED, Outcome
-from assay.judge.requests import DETAIL
-from assay.judge.task_code import parsed
 
 if TYPE_CHECKING:
     from assay.types import Task

@@ -1,13 +1,15 @@
-"""Mutable data that test and program both hold: what one changes in place, the other sees. Each
-side tells the other with each request and each reply.
+"""What test and program both hold: mutable data, and instances of the data set's classes. What one
+changes in place, the other sees. Each side tells the other with each request and each reply.
 
-Such an object crosses as its number. What it holds stands beside, in a table of the objects that
+Mutable data crosses as its number. What it holds stands beside, in a table of the objects that
 are new or have changed, in which other shared objects are numbers too: so one object with two
-names is one object on the other side.
+names is one object on the other side. Instances of classes that the data set's setup defines
+(TreeNode, ListNode) travel by class name and attributes, never as code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import sys
 from collections.abc import Callable
@@ -23,7 +25,6 @@ from assay.judge.codec_types import (
     write_back,
 )
 from assay.judge.files import SharedFiles
-from assay.judge.nodes import Nodes
 
 Held = dict[int, tuple[Any, bytes | str]]
 """By number: an object, and what it was when it last crossed."""
@@ -43,7 +44,7 @@ class SharedObjects:
     the other, whose numbers then differ.
     """
 
-    def __init__(self, packer: Packer, nodes: Nodes, first: int) -> None:
+    def __init__(self, packer: Packer, nodes: SetupInstances, first: int) -> None:
         self._packer, self._nodes = packer, nodes
         self._numbers = count(first, 2)
         self._held: Held = {}
@@ -169,3 +170,105 @@ class SharedObjects:
             return ""
         finally:
             self._packer.quiet = quiet
+
+
+class SetupInstances:
+    """The instances that have crossed, by number. `first`: 0 on one side and 1 on the other, whose
+    numbers then differ.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.classes: dict[str, type] = {}
+        self._known: dict[int, Any] = {}
+        self._numbers: dict[int, int] = {}
+        self._next = count(first, 2)
+        self._pending: list[Any] | None = None
+
+    def name_of(self, value: object) -> str:
+        """The name of its class, where that is one of these; else nothing."""
+        return next((it.__name__ for it in type(value).__mro__ if it.__name__ in self.classes), "")
+
+    def has(self, value: object) -> bool:
+        """Whether it is an instance of exactly one of the classes here."""
+        return type(value) in self.classes.values()
+
+    def pack(self, value: Any, packer: Packer) -> Json:
+        """A graph: a row [number, class name, attributes] for each instance that can be reached."""
+        if self._pending is not None:  # inside a graph
+            self._pending.append(value)
+            return {"node": self._number(value)}
+        self._pending, rows, visited = [value], [], set()
+        try:
+            while self._pending:
+                value = self._pending.pop()
+                if (number := self._number(value)) not in visited:
+                    visited.add(number)
+                    fields = {name: packer.pack(part) for name, part in attributes(value).items()}
+                    rows.append([number, self.name_of(value), fields])
+        finally:
+            self._pending = None
+        return {"graph": rows}
+
+    def unpack(
+        self, rows: Json, unpacker: Unpacker, in_place: bool, on_change: Callable[[], object]
+    ) -> Any:
+        """The first instance of a graph. Raises CodecError.
+
+        An instance that has crossed before is changed in place, with `in_place`; else a changed one
+        is a new one, and so is the rest of its graph.
+        """
+        unpacker.left -= len(rows)
+        if unpacker.left < 0:
+            raise TooLargeError("too many instances")
+        new: dict[int, Any] = {
+            number: object.__new__(self.classes[name]) for number, name, _ in rows
+        }
+        known = new.keys() & self._known.keys()
+        made = new | {number: self._known[number] for number in known}
+        fields = self._fields(rows, made, unpacker)
+        if any(fields[number] != attributes(made[number]) for number in known):
+            on_change()
+            if not in_place:
+                made, fields = new, self._fields(rows, new, unpacker)
+        for number, instance in made.items():
+            fill(instance, fields[number])
+            if number not in self._known:
+                self._known[number], self._numbers[id(instance)] = instance, number
+        return made[rows[0][0]]
+
+    def _fields(
+        self, rows: Json, made: dict[int, Any], unpacker: Unpacker
+    ) -> dict[int, dict[str, Any]]:
+        """The attributes of each instance, with others in their places."""
+        unpacker.foreign["node"] = made.__getitem__
+        for number, name, packed in rows:
+            kind = self.classes[name]
+            if type(number) is not int or any(callable(getattr(kind, at, None)) for at in packed):
+                raise CodecError("a malformed instance")
+        return {
+            number: {at: unpacker.inner(part) for at, part in packed.items()}
+            for number, _, packed in rows
+        }
+
+    def _number(self, value: Any) -> int:
+        number = self._numbers.setdefault(id(value), next(self._next))
+        self._known[number] = value
+        return number
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Its attributes with their values, those in slots too."""
+    state = object.__getstate__(value)
+    own, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(own or {}), **(slots or {})}
+
+
+def fill(instance: Any, fields: dict[str, Any]) -> None:
+    """Give an instance these attributes, without running its methods."""
+    with contextlib.suppress(AttributeError):
+        own = object.__getattribute__(instance, "__dict__")
+        own.clear()
+        own.update(fields)
+        return
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from assay.judge.codec import Json, Packer, error_name, is_iterator, raised
 from assay.judge.codec_types import COLLAPSE, MUTABLE, collapsed
-from assay.judge.nodes import Nodes
 from assay.judge.operations import OF_OBJECTS, OPERATIONS, REFLECTED
+from assay.judge.shared_data import SetupInstances
 
 
 class Exports:
@@ -26,7 +26,7 @@ class Exports:
         self.objects: list[Any] = []
         self.callbacks: dict[int, Callable[..., Any]] = {}
         """By number: the functions that stand for those that a test passed."""
-        self.nodes = Nodes(1)
+        self.nodes = SetupInstances(1)
         self.packer = Packer(self._foreign)
         self.packer.intercept = self._unusual
         self._module = module
