@@ -21,7 +21,7 @@ def frame_by_hand(value: str) -> str:
     """A program whose first call answers with a value in the codec's own encoding."""
     return f"""
 import os, struct, time
-frame = b'[2,"value",{value},null,[[],[]]]'
+frame = b'[2,"value",{value},[[],[],[]]]'
 ANSWER os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""
 
 

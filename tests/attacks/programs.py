@@ -118,7 +118,7 @@ for name in list(sys.modules):
     module = sys.modules[name]
     for attribute in ('dumps', 'loads', 'pack'):
         if hasattr(module, attribute):
-            setattr(module, attribute, lambda *a, **k: '[2,"value",true,null,[[],[]]]')
+            setattr(module, attribute, lambda *a, **k: '[2,"value",true,[[],[],[]]]')
 ANSWER return None"""),
     Attack("replace the streams", "wrong",
     "import sys\nsys.stdout = sys.stderr = sys.stdin = 1\nANSWER return None"),
@@ -138,16 +138,16 @@ ANSWER
         except OSError: pass"""),
     Attack("reply before it is asked", "forbidden", """
 import os, struct
-frame = b'[2,"value",true,null,[[],[]]]'
+frame = b'[2,"value",true,[[],[],[]]]'
 for number in range(1, 9): os.write(3, struct.pack('!I', len(frame)) + frame)
 ANSWER return None"""),
     Attack("reply twice", "forbidden wrong", """
 import os, struct
-frame = b'[2,"value",null,null,[[],[]]]'
+frame = b'[2,"value",null,[[],[],[]]]'
 ANSWER os.write(3, struct.pack('!I', len(frame)) + frame)"""),
     Attack("reply with an unknown tag", "forbidden", """
 import os, struct, time
-frame = b'[2,"value",{"code":"1"},null,[[],[]]]'
+frame = b'[2,"value",{"code":"1"},[[],[],[]]]'
 ANSWER os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
     Attack("reply without an end of nesting", "forbidden", """
 import os, struct, time
@@ -180,7 +180,7 @@ ANSWER
     Attack("reply by hand that the arguments are empty", "wrong forbidden", """
 import os, struct, time
 ANSWER
-    frame = b'[2,"value",[],null,[[0,[]]]]'
+    frame = b'[2,"value",[],[[[0,[]]],[],[]]]'
     os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
     Attack("answer differently each time", "wrong error forgeable", """
 class Shifty(object):

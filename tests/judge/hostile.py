@@ -209,9 +209,10 @@ SEEDS: dict[str, tuple[bytes, ...]] = {
         b'[{"int":"-0xff"},{"float":"nan"},{"bytes":"a"},{"range":[0,9,2]},{"deque":[3,1]},{"date":"2026-01-02"}]',
     ),
     "worker": (
-        b'"value",1,null,[[],[]]\n"value",[],0,[[[0,[2]]],[]]\n"function","g"\n"value",{"opaque":["x",true]},null,[[],[]]',
-        b' "raised",["OSError","Exception"],[2,"x"],"E","x"\n"exit","bye"\n!\x00\x00\x00\x02[]',
-        b' "value",{"handle":[0,"x"]},null,[[],[]]\n"large","x"\n"memory","" ',
+        b'"value",1,[[],[],[]]\n"value",[],[[[0,[2]]],[],[]]\n"function","g"\n"value",{"opaque":["x",true]},[[],[],[]]',
+        b' "raised",[[],[],[]],["OSError","Exception"],[2,"x"],"E","x",null,null\n',
+        b'"exit","bye"\n!\x00\x00\x00\x02[]',
+        b' "value",{"handle":[0,"x"]},[[],[],[]]\n"large","x"\n"memory","" ',
     ),
     "socket": (framed(b"abc") + framed(b"") + b"\xff\xff\xff\xff", framed(b"x" * 300) * 3),
 }
