@@ -56,7 +56,7 @@ USES_FILES = re.compile(
 )
 """In a test that may share files with the program."""
 OPENS = re.compile(r"(?<![.\w])open\(")
-"""In a program that may have a folder of its own."""
+"""In a reference whose task gives a program a folder of its own."""
 RUNS_FILES = re.compile(
     r"\b(?:pickle|marshal|shelve|dill|joblib|ctypes|import(?:lib|_module)|runpy|exec|eval|__import__"
     r"|(?:np|numpy)\.load|read_(?:pickle|hdf)|load_extension|sys\.path|fileConfig|dbm)\b"
@@ -184,7 +184,7 @@ class PreparedTask:
         )
 
     def _pool(self, program: str) -> Pool:
-        writes = self.shares_files or OPENS.search(program) is not None
+        writes = self.shares_files or OPENS.search(self._task.reference or "") is not None
         if self._task.large or writes:
             return Pool("", self.hash_seed, writes=writes, large=self._task.large)
         return pool_for(program, numeric=self.numeric, hash_seed=self.hash_seed)

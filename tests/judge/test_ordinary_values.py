@@ -67,10 +67,6 @@ CASES = {
                    "from collections import UserDict\ndef f(): return UserDict(a=1)"),
     "a UserList": ("x = f()\nassert x == [1] and len(x) == 1",
                    "from collections import UserList\ndef f(): return UserList([1])"),
-    "a file of the program's own": (
-        "x = f(3)\nassert x == '3'",
-        "def f(x):\n    with open('a', 'w') as file: file.write(str(x))\n"
-        "    return open('a').read()"),
     "a test that imports pytest": (
         "import pytest\nx = f(3)\nassert x == pytest.approx(0.3)", "def f(x): return x / 10"),
 }  # fmt: skip
@@ -105,6 +101,17 @@ def test_an_ordinary_value_crosses_as_what_it_is(name: str) -> None:
     right, wrong = judged(check, program, "def f(*a): return None")
     assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
     assert wrong.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.NO_CODE)
+
+
+def test_a_program_has_files_of_its_own_where_its_reference_opens_some() -> None:
+    reference = (
+        "def f(x):\n    with open('a', 'w') as file: file.write(str(x))\n"
+        "    return open('a').read()"
+    )
+    check = "x = f(3)\nassert x == '3'"
+    right, wrong = judged(check, f"{reference}\n# again", f"{reference} + '!'", reference=reference)
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, False)
+    assert wrong.verdict is Verdict.WRONG
 
 
 @pytest.mark.parametrize("name", MISUSED)
