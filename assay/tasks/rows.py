@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.files import encodable
 from assay.languages import canonical
 from assay.registry import one_line
 from assay.tasks import is_file, require_split
@@ -42,7 +43,7 @@ def warn_once(text: str) -> None:
     """Log a warning. A plan may load the same rows for several stages."""
     if text not in _warned and log.isEnabledFor(logging.WARNING):
         _warned.add(text)
-        log.warning("%s", text)
+        log.warning("%s", encodable(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ def changed(value: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", [*FORMATS, "wrapped", "in parts"])
 def test_a_row_with_any_hostile_value_is_a_task_or_refused_in_one_line(
-    name: str, trees: Path, tmp_path: Path
+    name: str, trees: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     row = {"wrapped": WRAPPED, "in parts": IN_PARTS, **FORMATS}[name]
     spec = {"wrapped": "swe_bench", "in parts": "r2e_gym"}.get(name, name)
@@ -176,8 +176,9 @@ def test_a_row_with_any_hostile_value_is_a_task_or_refused_in_one_line(
         except DataError as error:
             refused = str(error).splitlines()
         except Exception as error:
-            raise AssertionError(str(one)[:200]) from error
-        assert len(refused) == 1, str(one)[:200]
+            raise AssertionError(ascii(one)[:200]) from error
+        assert len(refused) == 1, ascii(one)[:200]
+    caplog.text.encode()
 
 
 def hunk(path: str, before: str, after: str) -> dict[str, Any]:
