@@ -71,17 +71,14 @@ class Task:
     prompt: str
     """What the model is shown: a stub to complete, or a description."""
     checks: tuple[AnyCheck, ...]
-    """Empty where the task is only for SFT. A stdin/stdout program has exchanges; a function has
-    the other kinds."""
+    """Empty where the task is only for SFT. A stdin/stdout program has exchanges."""
     entry_point: str
-    """The function that the checks call; empty for a stdin/stdout program. `Solution().f` is a
-    method of a new `Solution`, or the function `f` of a program without that class; a `Check` calls
-    it as `candidate`."""
+    """The function that the checks call, in a `Check` as `candidate`; empty for a stdin/stdout
+    program. `Solution().f` is a method of a new `Solution`, or a program's function `f`."""
     language: str = "python"
     """The language of the program: a name from languages/."""
     stub: str = ""
-    """Code that a completion continues (HumanEval's prompt); empty if the completion is a whole
-    program."""
+    """Code that a completion continues (HumanEval's prompt); empty for a whole program."""
     setup: str = ""
     """The data set's code, run in the test worker before the checks: imports, helpers, constants.
     The program that is judged never sees it; `python_tool` shows it to the model's interpreter."""
@@ -102,8 +99,7 @@ class Task:
     """Whether its inputs are so large that its programs have the memory, and all calls together the
     time, of LARGE programs; of a list of over 50,000 items, a digest is compared."""
     hash_seed: int = 0
-    """PYTHONHASHSEED of its programs. `assay check` tries others, to find references whose answer
-    is the order of a set."""
+    """PYTHONHASHSEED of its programs; `assay check` tries others."""
     tags: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What an evaluation is broken down by: {"difficulty": "hard", "topic": "graphs, strings"};
     `date`, such as 2024-08-31, is when the problem was published."""
@@ -147,8 +143,7 @@ class Completion:
     versions: tuple[int, ...]
     """[T] the weight version that sampled each token; it never decreases."""
     counted: int = 0
-    """Tokens as an endpoint counts them that gives no ids: then `tokens` is empty, and nothing can
-    be trained on it."""
+    """Tokens as an endpoint counts them that gives no ids: nothing can be trained on it."""
 
     @property
     def length(self) -> int:
@@ -157,8 +152,8 @@ class Completion:
 
     @property
     def version(self) -> int:
-        """The oldest weight version that sampled one of its tokens."""
-        return self.versions[0]
+        """The oldest weight version that sampled one of its tokens; 0 of an endpoint's."""
+        return self.versions[0] if self.versions else 0
 
 
 FAILING = 64
@@ -173,9 +168,8 @@ class TestOutcome:
 
     name: str
     outcome: str
-    """`passed`, `failed`, `skipped`, `xskipped` where a right change skips it too, `xfailed`,
-    `missing` (also where the judge stopped early), `timeout`, or `ended` where its process ended
-    before it did."""
+    """`passed`, `failed`, `skipped`, `xskipped` (a right change skips it too), `xfailed`,
+    `missing` (it did not run), `timeout`, or `ended` where its process ended before it did."""
     seconds: float
     is_fix: bool
     """Whether it is one that only a right change passes."""
@@ -222,11 +216,9 @@ class Execution:
     memory_mb: float = 0.0
     """Peak resident memory of the candidate in MiB."""
     forgeable: bool = False
-    """Whether it rests on the program's word, so that a program could have forged it
-    (docs/judge.md); never where the judge's settings allow that."""
+    """Whether a program could have forged it (docs/judge.md) and the settings do not allow that."""
     changes: tuple[str, ...] = ()
-    """Inside the judge: what of the test's the program has changed, `arguments` or a file's
-    name."""
+    """Inside the judge: what the program changed of the test's, `arguments` or a file's name."""
     tests: tuple[TestOutcome, ...] = ()
     """Each test of a repository. Of other checks, the first that fail, named by their numbers from
     1; `detail` says why."""

@@ -1,6 +1,7 @@
 """What the judge says of every published cheat on tasks of repositories: the first task of each
 package, then the second of each, and so on, until the minutes are over.
 
+    assay make-tasks h11 parse toolz --output made
     python -m bench.repository_cheats made/tasks.jsonl [--minutes 35] [--slots 1]
 """
 

@@ -42,7 +42,7 @@ FILES = {"run.toml": RUN, "tasks.jsonl": TASKS, "samples.jsonl": SAMPLES}
 """These are in every folder; a row adds more."""
 RECIPES = (
     "arithmetic, demo, drills_javascript, drills_seed001, humaneval_lora, humaneval_qlora, laptop,"
-    " qwen05, repair, verilog, or another of docs/recipes.md"
+    " qwen05, repair, repository, verilog, or another of docs/recipes.md"
 )
 
 ROWS: list[tuple[str, dict[str, str], str, int]] = [

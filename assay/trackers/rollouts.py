@@ -76,7 +76,8 @@ def add_advantages(file: Path, samples: Sequence[Sample]) -> None:
     """Write the advantages of samples into the file of their rollouts."""
     from pyarrow import array, parquet
 
-    table = parquet.read_table(file, schema=schema())
+    with parquet.ParquetFile(file) as rollouts:  # `read_table` leaves threads behind
+        table = rollouts.read(use_threads=False)
     columns = (table[name].to_pylist() for name in ("group", "index", "turn", "length"))
     rows = {
         (group, index, turn): (row, length or 0)

@@ -355,7 +355,9 @@ def test_the_name_of_a_recipe_stands_for_its_file_unless_a_file_has_that_name(
     assert load_plan(Path("demo")).stages[0].name == "demo"
     (tmp_path / "demo").write_text(MINIMAL)
     assert load_plan(Path("demo")).stages[0].name == "run"
-    with pytest.raises(SettingsError, match=r"a recipe: arithmetic, demo, .*repair, verilog, or"):
+    with pytest.raises(
+        SettingsError, match=r"a recipe: arithmetic, demo, .*repair, repository, verilog, or"
+    ):
         load_plan(Path("dmo"))
 
 

@@ -196,7 +196,7 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
         2,
         "assay: settings file gone.toml not found; write the path of a TOML file, or a recipe:"
         " arithmetic, demo, drills_javascript, drills_seed001, humaneval_lora, humaneval_qlora,"
-        " laptop, qwen05, repair, verilog, or another of docs/recipes.md\n",
+        " laptop, qwen05, repair, repository, verilog, or another of docs/recipes.md\n",
     )
 
 
