@@ -74,10 +74,10 @@ def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -
 
 def add_advantages(file: Path, samples: Sequence[Sample]) -> None:
     """Write the advantages of samples into the file of their rollouts."""
-    from pyarrow import array, parquet
+    from pyarrow import BufferReader, array, parquet
 
-    with parquet.ParquetFile(file) as rollouts:  # `read_table` leaves threads behind
-        table = rollouts.read(use_threads=False)
+    whole = BufferReader(file.read_bytes())  # from a file, pyarrow starts threads that stay
+    table = parquet.ParquetFile(whole).read(use_threads=False)
     columns = (table[name].to_pylist() for name in ("group", "index", "turn", "length"))
     rows = {
         (group, index, turn): (row, length or 0)
