@@ -168,7 +168,7 @@ def test_a_repository_shows_calls_results_the_change_and_each_test(
         assert "only a right change passes it" in tests[1][1]
         facts = page.inner_text("article .facts")
         assert "difficulty: hard" in facts
-        assert page.locator("text=forgeable").count() == 1
+        assert page.locator(".alert >> text=forgeable").count() == 1
         assert is_quiet(did, address)
 
 
