@@ -1,8 +1,8 @@
 """Writes small Python packages with tests, into which `assay make-tasks` puts bugs: repositories
 that a small model can learn on a laptop.
 
-    python examples/small_repositories.py packages --count 40
-    python examples/small_repositories.py held-out --count 15 --split test
+    python examples/small_repositories.py packages --count 41
+    python examples/small_repositories.py held-out --count 16 --split test
     assay make-tasks packages/* --output made --count 8
 
 A package is one module of four functions, each with a line that says what it does, and a file with
@@ -86,7 +86,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("output", type=Path)
-    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--count", type=int, default=41)
     parser.add_argument("--split", choices=("train", "test"), default="train")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
