@@ -177,7 +177,7 @@ ANSWER
     for arg in args:
         if isinstance(arg, list): arg.clear()
     return []"""),
-    Attack("reply by hand that the arguments are empty", "wrong forbidden", """
+    Attack("reply by hand that the arguments are empty", "wrong forbidden forgeable", """
 import os, struct, time
 ANSWER
     frame = b'[2,"value",[],[[[0,[]]],[],[]]]'
