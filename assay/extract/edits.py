@@ -9,14 +9,23 @@ from collections import defaultdict
 
 from assay.extract.fences import fenced_blocks
 from assay.extract.thoughts import answer
-from assay.judge.patches import FileChange, Hunk, PatchError, Read, apply, parse, safe_path, unified
+from assay.judge.patches import (
+    CONTEXT,
+    FileChange,
+    Hunk,
+    PatchError,
+    Read,
+    apply,
+    lines_of,
+    parse,
+    safe_path,
+    unified,
+)
 
 SEARCH, MIDDLE, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
 PATH = re.compile(r"###[ \t]+(\S[^\n]*)")
 DIFF = re.compile(r"^(?:diff --git |--- )", re.MULTILINE)
 MOST_EDITS = 200
-CONTEXT = 3
-"""Lines that a diff shows around a change."""
 EDITS_OR_DIFF = "SEARCH/REPLACE blocks under '### path', or a unified diff"
 
 
@@ -68,7 +77,7 @@ def _block(path: str | None, hunk: Hunk, text: str | None) -> str:
     """A hunk as a block; of the lines around its change, those without which its SEARCH part would
     not stand in the text once, or all if there is no text.
     """
-    old, new = (side.splitlines(keepends=True) for side in (hunk.old, hunk.new))
+    old, new = map(lines_of, (hunk.old, hunk.new))
     for end, rest in ((0, slice(1, None)), (-1, slice(-1))):
         for _ in range(CONTEXT if text else 0):
             alike = len(old) > 1 and new and old[end] == new[end]

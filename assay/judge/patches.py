@@ -211,7 +211,7 @@ def _applied(text: str, change: FileChange) -> str:
     after the hunk before it.
     """
     starts = [0]
-    for each in _lines(text):
+    for each in lines_of(text):
         starts.append(starts[-1] + len(each))
     pieces, done = list[str](), 0
     for number, hunk in enumerate(change.hunks, start=1):
@@ -231,7 +231,7 @@ def _applied(text: str, change: FileChange) -> str:
     return "".join([*pieces, text[done:]])
 
 
-def _lines(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
     """The lines with their ends, which are line feeds alone."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), *filter(None, [last])]
@@ -275,7 +275,7 @@ def write(changes: Sequence[FileChange]) -> str:
 
 def _hunk_text(hunk: Hunk) -> str:
     """A hunk with no more than CONTEXT equal lines around what differs."""
-    old, new = _lines(hunk.old), _lines(hunk.new)
+    old, new = lines_of(hunk.old), lines_of(hunk.new)
     most = min(len(old), len(new))
     first = next((n for n in range(most) if old[n] != new[n]), most)
     same = next((n for n in range(most - first) if old[-1 - n] != new[-1 - n]), most - first)
