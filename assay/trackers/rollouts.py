@@ -21,9 +21,9 @@ CHECKS, CHECK_TEXT = 64, 4096
 """Checks of a task that are kept, and characters of each."""
 GENERATED = ("tokens", "logprobs", "ended", "version")
 JUDGED = ("verdict", "passed", "total", "detail", "output", "cpu_seconds", "stderr", "forgeable")
+"""Columns of a turn that was judged: fields of its Execution."""
 TESTS = 1000
 """Tests of a turn that are kept, those that fail first."""
-"""Columns of a turn that was judged: fields of its Execution."""
 INPUTS = ("source", "arguments", "stdin", "code", "after", "bench", "module")
 EXPECTED = ("expected", "stdout", "prints", "answer")
 """Fields of the kinds of checks that hold what a program gets, and what it must answer."""
