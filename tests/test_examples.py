@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,29 @@ def test_the_plain_loop_learns_for_two_steps_in_at_most_200_lines() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "GRPO step 1: pass rate" in done.stdout
+
+
+def test_small_repositories_pass_their_tests_and_splits_share_no_package(tmp_path: Path) -> None:
+    splits = {"train": 41, "test": 16}
+    for split, count in splits.items():
+        words = [str(EXAMPLES / "small_repositories.py"), split, "--count", str(count)]
+        subprocess.run([sys.executable, *words, "--split", split], cwd=tmp_path, check=True)
+    train, test = (
+        {one.name for one in (tmp_path / split).iterdir()} for split in ("train", "test")
+    )
+    assert (len(train), len(test), train & test) == (41, 16, set())
+    functions = [
+        set(re.findall(r"^def (\w+)", file.read_text(), re.MULTILINE))
+        for split in splits
+        for file in sorted((tmp_path / split).glob("*/*.py"))
+    ]
+    assert [len(one) for one in functions] == [4] * 57
+    assert not set().union(*functions[:41]) & set().union(*functions[41:])
+    own = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "-c", "/dev/null"]
+    for package in (min(train), min(test)):
+        folder = tmp_path / ("train" if package in train else "test") / package
+        done = subprocess.run(
+            [sys.executable, *own, "tests"], cwd=folder, capture_output=True, text=True,
+            env={"PYTHONPATH": ".", "PATH": ""},
+        )  # fmt: skip
+        assert "4 passed" in done.stdout, done.stdout
