@@ -51,7 +51,7 @@ TABLE = {
     ),
     "dr_grpo": ('name = "dr_grpo"', 14, 1e-3),
     "dapo": ('name = "dapo", max_resamples = 2, overlong_share = 0.0', 20, 1.5e-3),
-    "gspo, two minibatches": ('name = "gspo", minibatches = 2', 10, 8e-4),
+    "gspo, two minibatches": ('name = "gspo", minibatches = 2', 14, 8e-4),
     "cispo": ('name = "cispo"', 14, 1e-3),
     "rloo, the divergence in the reward": (
         'name = "rloo", kl = 0.01, kl_in = "reward", kl_estimator = "k1"',
@@ -97,7 +97,7 @@ def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
     learn(taught, tmp_path, *TABLE[name])
     rates = numbers(tmp_path, "rl", "reward/pass_rate")
     assert rates[0] < 0.7, "there is room"
-    assert fmean(rates[-4:]) > fmean(rates[:3]) + 0.1, f"{name}: {rates}"
+    assert fmean(rates[-4:]) > rates[0] + 0.1, f"{name}: {rates}"
 
 
 def test_dpo_learns_from_a_file_of_pairs(taught: Path, tmp_path: Path) -> None:
