@@ -47,7 +47,7 @@ class TomlFile:
 
 def read_files(path: Path) -> list[TomlFile]:
     """A settings file and its bases, nearest first. A path that does not exist may be the name of a
-    recipe.
+    recipe, whose paths are relative to the working directory.
 
     Raises SettingsError for a file that is missing, malformed or its own base.
     """
@@ -64,8 +64,9 @@ def read_files(path: Path) -> list[TomlFile]:
         path = files[-1].path.parent / base
 
 
-def _read(path: Path, above: list[TomlFile]) -> TomlFile:
-    """`above` are the files that led here, each through its `base`."""
+def _read(path: Path, above: list[TomlFile], folder: Path | None = None) -> TomlFile:
+    """`above` are the files that led here, each through its `base`; paths are relative to `folder`,
+    or to the file's."""
     named = f"{above[-1].path}: base {str(path)!r}" if above else f"settings file {path}"
     try:
         if path.resolve() in [file.path.resolve() for file in above]:
@@ -75,7 +76,7 @@ def _read(path: Path, above: list[TomlFile]) -> TomlFile:
     except FileNotFoundError:
         recipes = {file.stem: file for file in (RECIPES / "recipes").glob("*.toml")}
         if str(path) in recipes and not above:
-            return _read(recipes[str(path)], above)
+            return _read(recipes[str(path)], above, folder=Path())
         names = ", ".join(sorted(one for one in recipes if not one.startswith("seed")))
         raise SettingsError(
             f"{named} not found; write the path of a TOML file, or a recipe: {names}, or another"
@@ -92,7 +93,7 @@ def _read(path: Path, above: list[TomlFile]) -> TomlFile:
         raise SettingsError(f"{named} cannot be read ({why}); choose another path") from None
     except (ValueError, RuntimeError) as error:  # links in a circle; tables too deep
         raise SettingsError(f"{named} cannot be read as TOML: {error}; correct the file") from None
-    return TomlFile(path, text, _each_path(table, path.parent, _from_folder))
+    return TomlFile(path, text, _each_path(table, folder or path.parent, _from_folder))
 
 
 def relative_to(folder: Path, table: Table) -> Table:

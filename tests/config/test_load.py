@@ -361,6 +361,14 @@ def test_the_name_of_a_recipe_stands_for_its_file_unless_a_file_has_that_name(
         load_plan(Path("dmo"))
 
 
+def test_files_that_a_named_recipe_reads_lie_in_the_working_directory() -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "repository.toml"
+    (settings, _) = load_plan(Path("repository")).stages
+    assert settings.tasks.train == ("made/tasks.jsonl",)
+    (settings, _) = load_plan(recipe).stages
+    assert settings.tasks.train == (str(recipe.parent / "made" / "tasks.jsonl"),)
+
+
 def test_a_mistake_is_found_in_the_file_on_the_line_that_makes_it(tmp_path: Path) -> None:
     base = write(tmp_path, MINIMAL + "[rollout]\ntop_p = 0.5\ngrop = 4\n", "base.toml")
     file = write(tmp_path, 'base = "base.toml"\n[stages.a.rollout]\ntop_p = [\n  3,\n]\n')
