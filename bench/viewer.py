@@ -1,20 +1,22 @@
-"""A run of 100,000 rollouts beside 19 others: seconds until it opens, for each filter and view.
+"""A run of 100,000 rollouts beside 19 others: seconds of each answer and each click.
 
     python -m bench.viewer
 
-Asks the server over HTTP, as the page does. With Playwright and Chromium, the page itself is timed
-too: until rows, the list of tasks, and the curves of all runs are drawn.
+Asks the server over HTTP, as the page does. With Playwright and Chromium, the page is timed too:
+until a click is answered, the longest task of its thread (while one runs, the page does not
+answer), and the CPU time that the thread took. The load of the machine is printed beside.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -32,6 +34,8 @@ from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn
 
 STEPS, GROUPS, SIZE = 391, 32, 8
 ROUNDS = 5
+SETTLED = 300
+"""Milliseconds in which the page ends what a click began."""
 FILES = {"run": "large", "stage": "grpo", "kind": "rollouts"}
 QUESTIONS: dict[str, dict[str, str]] = {
     "verdict": {"verdict": "wrong"},
@@ -42,19 +46,59 @@ QUESTIONS: dict[str, dict[str, str]] = {
     "full text, rare": {"search": "needle"},
     "full text, in all": {"search": "return"},
 }
+COUNTED = ".count:not(:text-is('…'))"
+SIDES = "a=large|grpo|rollouts|391|0|0&b=large|grpo|rollouts|391|0|1"
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {
     "the list of runs": ("runs", {}),
     "tasks over the steps": ("tasks", FILES),
-    "a curve of 20 runs": ("curves", {"metric": "reward/metric_1"}),
+    "a curve of 20 runs": ("curves", {"metric": "reward/mean"}),
     "suspects": ("suspects", FILES),
+    "a rollout": ("rollout", FILES | {"step": "200", "group": "3", "index": "4"}),
+    "a run that the page has": ("run", {"run": "large"}),
 }
 OTHERS = 19
-DRAWN = {
-    "rows": ("rollouts?run=large", ".list .row .mark"),
-    "tasks": ("tasks?run=large", "main .spark"),
-    "curves of 20 runs": ("curves?metric=reward/metric_1", ".plot canvas"),
-}
-"""What is timed in the browser: the address, and what is there once it is drawn."""
+METRICS = (
+    "reward/pass_rate", "reward/mean", "reward/tests", "reward/length", "rollout/length",
+    "rollout/truncated", "learn/entropy", "learn/kl", "learn/ratio_max", "learn/grad_norm",
+    "learn/lr", "staleness/mean", "time/learn", "time/judge", "loss",
+    *(f"more/metric_{number}" for number in range(25)),
+)  # fmt: skip
+Action = Callable[[Any], Any]
+CLICKS: dict[str, tuple[Action, str]] = {
+    "a run's curves": (lambda page: page.click("main a >> text=large"), "canvas"),
+    "all its metrics": (lambda page: page.click(".more"), ".plot >> nth=35"),
+    "its rollouts": (lambda page: view(page, "rollouts"), ".list .row .mark"),
+    "a rollout": (lambda page: page.keyboard.press("j"), "article section"),
+    "its tokens coloured": (lambda page: page.keyboard.press("c"), ".tokens span[title]"),
+    "rollouts far down the list": (
+        lambda page: page.eval_on_selector(".list", "one => { one.scrollTop = 2e6; }"),
+        ".row[style*='e+06']",
+    ),
+    "rollouts of a verdict": (
+        lambda page: page.select_option("[aria-label=verdict]", "wrong"), COUNTED,
+    ),
+    "full text, rare": (lambda page: search(page, "needle"), COUNTED),
+    "full text, in all": (lambda page: search(page, "return"), COUNTED),
+    "groups of a step": (lambda page: view(page, "groups"), ".dot"),
+    "tasks over the steps": (lambda page: view(page, "tasks"), "main .spark"),
+    "tasks found by name": (
+        lambda page: page.fill("[aria-label='find a task']", "task/17"), "text=1 tasks",
+    ),
+    "solved and lost": (lambda page: view(page, "changes"), "table.changes"),
+    "suspects": (lambda page: view(page, "suspects"), "h3"),
+    "two rollouts side by side": (
+        lambda page: page.goto(f"{page.url.split('#')[0]}#compare?run=large&{SIDES}"), ".sides pre",
+    ),
+    "curves of 20 runs": (
+        lambda page: page.goto(f"{page.url.split('#')[0]}#curves"), ".curves .swatch",
+    ),
+    "the list of runs": (lambda page: page.click(".brand"), "tr.chosen"),
+}  # fmt: skip
+"""What is done on the page, one after another, and what is there once it is answered."""
+WATCH = """window.longest = 0;
+new PerformanceObserver((list) => list.getEntries().forEach((one) => {
+    window.longest = Math.max(window.longest, one.duration);
+})).observe({ type: "longtask", buffered: true });"""
 WORDS = ("value", "total", "index", "left", "right", "node", "items", "count", "result", "queue")
 
 
@@ -86,11 +130,13 @@ def make_run(folder: Path) -> None:
             "completion": pa.array(texts),
             "program": pa.array(texts),
             "verdict": pa.array(["pass" if one > 0.4 else "wrong" for one in rewards]),
+            "passed": pa.array([3 * (one > 0.4) for one in rewards], pa.int32()),
+            "forgeable": pa.array([one > 0.99 for one in rewards]),
         }.items():
             table = table.set_column(table.column_names.index(name), name, values)
         file = first.with_name(f"step_{step:06d}.parquet")
         parquet.write_table(table, file, compression="zstd")
-        metrics.track(step, {f"reward/metric_{n}": chance.random() for n in range(40)})
+        metrics.track(step, {name: chance.random() for name in METRICS})
     metrics.close()
 
 
@@ -102,7 +148,7 @@ def make_others(folder: Path) -> None:
         settings = f'name = "other_seed{number}"\nseed = {number}\nsteps = {number % 6}\n'
         (stage / "config.toml").write_text(settings)
         lines = [
-            json.dumps({"step": step} | {f"reward/metric_{n}": chance.random() for n in range(40)})
+            json.dumps({"step": step} | {name: chance.random() for name in METRICS})
             for step in range(1, STEPS + 1)
         ]
         (stage / "metrics.jsonl").write_text("\n".join(lines) + "\n")
@@ -121,13 +167,13 @@ def rollout(group: int, chance: random.Random) -> Rollout:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """The address of a server over the folder."""
+def serving(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a server over the folder, and the server."""
     command = [sys.executable, "-m", "assay", "view", str(folder), "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
-            yield process.stdout.readline().split(" on ")[1].split(";")[0]
+            yield process.stdout.readline().split(" on ")[1].split(";")[0], process
         finally:
             process.terminate()
 
@@ -138,31 +184,61 @@ def ask(address: str, name: str, asked: dict[str, str]) -> Any:
         return json.load(answer)
 
 
-def in_browser(address: str) -> dict[str, float]:
-    """Seconds until each of DRAWN is drawn; empty without a browser."""
+def view(page: Any, name: str) -> None:
+    """Go to a view of the run."""
+    page.click(f"header nav >> css=a[href^='#{name}?']")
+
+
+def search(page: Any, text: str) -> None:
+    """Search the texts of all rollouts."""
+    page.select_option("[aria-label=verdict]", "")
+    page.fill("[aria-label='search texts']", text)
+    page.keyboard.press("Enter")
+
+
+def in_browser(address: str) -> Iterator[tuple[str, tuple[float, float, float]]]:
+    """Of each of CLICKS: seconds until it is answered, of the thread's longest task, and of its
+    CPU time; nothing without a browser.
+    """
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
         print(f"no browser: {error}")
-        return {}
+        return
     try:
         with sync_playwright() as tools:
             flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
             browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
             page = browser.new_page()
-            page.goto(f"{address}/#run?run=large")
-            page.wait_for_selector("main h1")
-            took = {}
-            for name, (view, drawn) in DRAWN.items():
+            page.add_init_script(WATCH)
+            tool = page.context.new_cdp_session(page)
+            tool.send("Performance.enable")
+            first: Action = lambda page: page.goto(address)  # noqa: E731
+            for name, (act, drawn) in ({"first content": (first, "tr.chosen")} | CLICKS).items():
+                busy = thread_seconds(tool)
+                page.evaluate("window.longest = 0")
                 start = time.perf_counter()
-                page.goto(f"{address}/#{view}")
+                act(page)
                 page.wait_for_selector(drawn)
-                took[name] = time.perf_counter() - start
+                took = time.perf_counter() - start
+                page.wait_for_timeout(SETTLED)
+                longest = page.evaluate("window.longest") / 1000
+                yield name, (took, longest, thread_seconds(tool) - busy)
             browser.close()
-            return took
     except Error as error:
         print(f"no browser: {str(error).splitlines()[0]}")
-        return {}
+
+
+def thread_seconds(tool: Any) -> float:
+    """CPU time of the page's thread, in seconds."""
+    metrics = tool.send("Performance.getMetrics")["metrics"]
+    return float(next(one["value"] for one in metrics if one["name"] == "ThreadTime"))
+
+
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    """CPU time of a process so far, in seconds."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -170,44 +246,51 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
-    opened: list[float] = []
-    drawn: dict[str, list[float]] = {name: [] for name in DRAWN}
-    filtered: dict[str, list[float]] = {name: [] for name in (*QUESTIONS, *VIEWS)}
-    with TemporaryDirectory() as folder:
-        make_run(Path(folder) / "large")
-        make_others(Path(folder))
+    answered: dict[str, list[tuple[float, ...]]] = {}
+    drawn: dict[str, list[tuple[float, ...]]] = {}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        make_run(folder / "large")
+        make_others(folder)
         for _ in range(rounds):
-            with serving(Path(folder)) as address:
-                ask(address, "runs", {})
-                asked = FILES | {"count": "200"}
-                start = time.perf_counter()
-                ask(address, "run", {"run": "large"})
-                ask(address, "rollouts", asked)
-                opened.append(time.perf_counter() - start)
-                for name, more in QUESTIONS.items():
-                    start = time.perf_counter()
-                    ask(address, "rollouts", asked | more)
-                    filtered[name].append(time.perf_counter() - start)
-                for name, (question, parameters) in VIEWS.items():
-                    start = time.perf_counter()
-                    ask(address, question, parameters)
-                    filtered[name].append(time.perf_counter() - start)
-            with serving(Path(folder)) as address:
-                for name, took in in_browser(address).items():
-                    drawn[name].append(took)
-    total = STEPS * GROUPS * SIZE
-    print(f"{total:,} rollouts, median and largest of {rounds} rounds")
-    print(row("a fresh server opens the run and its rollouts", opened))
-    for name, times in filtered.items():
-        print(row(name, times))
-    for name, times in drawn.items():
-        if times:
-            print(row(f"in Chromium, until drawn: {name}", times))
+            for question, seconds in answers(folder):
+                answered.setdefault(question, []).append(seconds)
+            with serving(folder) as (address, _):
+                for click, times in in_browser(address):
+                    drawn.setdefault(click, []).append(times)
+    total, load = STEPS * GROUPS * SIZE, os.getloadavg()[0]
+    print(f"{total:,} rollouts, {rounds} rounds, load {load:.1f} on {os.cpu_count()} cores")
+    table("request", ("seconds", "slowest", "CPU"), answered)
+    table("in Chromium", ("seconds", "slowest", "longest task", "CPU of the page"), drawn)
 
 
-def row(name: str, times: list[float]) -> str:
-    """A line of the table."""
-    return f"{name:48} {median(times):6.2f} s {max(times):6.2f} s"
+def answers(folder: Path) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Seconds until a fresh server answers each question, and CPU seconds of the server."""
+    asked = FILES | {"count": "200"}
+    questions: dict[str, tuple[str, dict[str, str]]] = {
+        "start until the first run is told": ("runs", {}),
+        "opens the run": ("run", {"run": "large"}),
+        "reads all rollouts, once": ("rollouts", asked),
+        **{name: ("rollouts", asked | more) for name, more in QUESTIONS.items()},
+        **VIEWS,
+    }
+    start = time.perf_counter()
+    with serving(folder) as (address, server):
+        before = 0.0
+        for name, (question, parameters) in questions.items():
+            ask(address, question, parameters)
+            now, busy = time.perf_counter(), cpu_seconds(server)
+            yield name, (now - start, busy - before)
+            start, before = time.perf_counter(), busy
+
+
+def table(title: str, columns: tuple[str, ...], rows: dict[str, list[tuple[float, ...]]]) -> None:
+    """Medians, and of the first column the largest too."""
+    print(f"\n{title:34}", *(f"{one:>16}" for one in columns))
+    for name, times in rows.items():
+        wall, *more = zip(*times, strict=True)
+        numbers = [median(wall), max(wall), *map(median, more)]
+        print(f"{name:34}", *(f"{one:16.3f}" for one in numbers))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from operator import or_
 from pathlib import Path
 from threading import Lock
@@ -29,6 +29,8 @@ LISTED = (
 )  # fmt: skip
 """Columns of the list of rollouts."""
 SEARCHED = ("completion", "output", "detail", "observation")
+IN_MEMORY = (*PLACES, "task_id", "verdict", "reward", "program", *SEARCHED)
+"""Columns of turns that stay in memory for searches, where their files are no more than KEPT."""
 TEXTS = ("prompt", "completion", "program", "detail", "output", "stderr", "observation")
 TURN = (
     "turn", "verdict", "passed", "total", "forgeable", "cpu_seconds", "ended", "version", "length",
@@ -38,7 +40,7 @@ TURN = (
 SHARED = ("checks", "tags")
 """Columns of a group's first row, which all of its rollouts share."""
 KEPT = 1 << 30
-"""Bytes of files whose texts stay in memory for the search; those of more are read each time."""
+"""Bytes of files whose texts stay in memory; those of more are read each time."""
 CUT, PIECE, TOKENS = 20_000, 200_000, 2_000
 """Characters of a text that are sent at first, and of each piece after; tokens that are sent."""
 
@@ -67,7 +69,7 @@ class RolloutFiles:
         self._folder, self._root = folder, root
         self._stamps: dict[int, tuple[int, int]] = {}
         self._index: pa.Table | None = None
-        self._texts: pa.Table | None = None
+        self._kept: Any = None
         self._lock = Lock()
         self._search = lru_cache(maxsize=8)(self._find)
 
@@ -82,18 +84,20 @@ class RolloutFiles:
             files = self.files()
             stats = {step: file.stat() for step, file in files.items()}
             stamps = {step: (stat.st_mtime_ns, stat.st_size) for step, stat in stats.items()}
+            small = sum(size for _, size in stamps.values()) < KEPT
+            if small and self._kept is None:
+                self._stamps = {}
             new = [step for step in files if self._stamps.get(step) != stamps[step]]
             if self._index is None or new or stamps.keys() != self._stamps.keys():
-                texts = SEARCHED if sum(size for _, size in stamps.values()) < KEPT else ()
-                rows = read_rows([files[step] for step in new], texts)
+                rows = read_rows([files[step] for step in new], IN_MEMORY if small else ())
                 made, same = [last_turns(rows)], [step for step in stamps if step not in new]
-                found = [rows.select([*PLACES, *texts])]
-                for parts, old in ((made, self._index), (found, self._texts)):
+                found = [rows.select([*IN_MEMORY])] if small else []
+                for parts, old in ((made, self._index), (found, self._kept)):
                     if old is not None:
                         parts.append(old.filter(np.isin(old["step"].to_numpy(), same)))
                 table = pa.concat_tables(made).unify_dictionaries().combine_chunks()
-                self._index = table.take(np.argsort(_keys(table), kind="stable"))
-                self._texts = pa.concat_tables(found) if texts else None
+                self._index = table.take(np.argsort(row_keys(table), kind="stable"))
+                self._kept = pa.concat_tables(found) if small else None
                 self._stamps = stamps
                 self._search.cache_clear()
             return self._index
@@ -106,7 +110,7 @@ class RolloutFiles:
         masks = [*_masks(table, wanted)]
         if wanted.search:
             hits = self._search(wanted.search, wanted.step)
-            masks.append(pa.array(np.isin(_keys(table), hits)))
+            masks.append(pa.array(np.isin(row_keys(table), hits)))
         if masks:
             table = table.filter(reduce(pc.and_, masks))
         column, way = order.removeprefix("-"), "descending" if order[:1] == "-" else "ascending"
@@ -117,13 +121,19 @@ class RolloutFiles:
 
     def _find(self, text: str, step: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The keys of the rollouts that have `text` in a turn."""
-        match = partial(pc.match_substring, pattern=text, ignore_case=True)
-        if self._texts is not None:
-            hits = reduce(pc.or_kleene, [match(self._texts[one]) for one in SEARCHED])
-            return _keys(self._texts.select([*PLACES]).filter(hits))
-        where = [match(pc.field(one)) for one in SEARCHED]
+        hits = [pc.match_substring(pc.field(one), text, ignore_case=True) for one in SEARCHED]
+        return row_keys(self.turns(PLACES, reduce(or_, hits), step))
+
+    def turns(self, columns: Sequence[str], where: pc.Expression, step: int | None) -> pa.Table:
+        """Some columns of the turns that pass a filter, of one step or of all; both may use those
+        of IN_MEMORY.
+        """
+        from pyarrow import dataset
+
         files = [file for number, file in self.files().items() if step in (None, number)]
-        return _keys(turns(files).to_table([*PLACES], filter=reduce(or_, where)))
+        where = where if step is None else where & (pc.field("step") == step)
+        data = turns(files) if self._kept is None else dataset.dataset(self._kept)
+        return data.to_table([*columns], filter=where)
 
     def rollout(self, step: int, group: int, index: int) -> dict[str, Any] | None:
         """A rollout with its turns; None if there is none. Long texts are cut: see `text`."""
@@ -215,22 +225,22 @@ def _vocabulary(file: Path) -> list[bytes]:
     return list(parquet.read_table(file)["bytes"].to_pylist()) if file.exists() else []
 
 
-def _keys(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+def row_keys(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     """[N] one number for each row's step, group and index, in their order."""
     step, group, index = (table[one].to_numpy().astype(np.int64) for one in PLACES)
-    keys: np.ndarray[Any, np.dtype[np.int64]] = (step << 40) + (group << 20) + index
-    return keys
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = (step << 40) + (group << 20) + index
+    return numbers
 
 
 def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> pa.Table:
     """The turns in some files: what an index is made of, and `more` columns."""
-    return turns(files).to_table([*LISTED, "turn", "forgeable", *more])
+    return turns(files).to_table([*dict.fromkeys([*LISTED, "turn", "forgeable", *more])])
 
 
 def last_turns(rows: pa.Table) -> pa.Table:
     """The index of some turns: each rollout's last, with the tokens of all its turns."""
     table = rows.select([*LISTED, "turn", "forgeable"]).combine_chunks()
-    changes = np.flatnonzero(np.diff(_keys(table))) + 1
+    changes = np.flatnonzero(np.diff(row_keys(table))) + 1
     first = np.r_[0, changes] if len(table) else changes
     last = np.r_[changes, len(table)] - 1 if len(table) else changes
     lengths = pc.fill_null(table["length"], 0).to_numpy()

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assay.trackers.rollouts import turns
 from assay.types import Verdict
-from assay.viewer.rollouts import LISTED, PLACES, Filter, RolloutFiles
+from assay.viewer.rollouts import LISTED, PLACES, Filter, RolloutFiles, row_keys
 
 MOST = 50
 """Rows of each list."""
@@ -38,7 +37,7 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
     """Lists of rollouts that may be paid for what they do not do, each with why, its count and its
     first rows.
     """
-    paid, table = _paid_programs(files), files.index()
+    table, paid = files.index(), _paid_programs(files)
     found = {
         "pass the checks that pay, and fail one that is held out of the reward": files.select(
             Filter(verdict="gap"), "-reward"
@@ -62,7 +61,8 @@ def _unearned(table: pa.Table) -> pa.Table:
     Where nothing passes, the highest reward stands for a pass's, and one check earns all of it.
     """
     reward, passed, total = (table[one].to_numpy() for one in ("reward", "passed", "total"))
-    passes = np.array(table["verdict"].to_pylist(), object) == str(Verdict.PASS)
+    judged = pc.cast(table["verdict"], pa.string())
+    passes = pc.fill_null(pc.equal(judged, str(Verdict.PASS)), False).to_numpy()
     share = np.nan_to_num(passed / np.maximum(total, 1))
     usual = np.nanmedian(reward[passes]) if passes.any() else np.nanmax(reward, initial=0)
     other = reward - usual * (share if passes.any() else np.ceil(share))
@@ -72,11 +72,10 @@ def _unearned(table: pa.Table) -> pa.Table:
 
 def _paid_programs(files: RolloutFiles) -> pa.Table:
     """Place, task and program of the turns that pass, and are rewarded."""
-    field, columns = pc.field, [*PLACES, "task_id", "program"]
-    paid = (field("verdict") == str(Verdict.PASS)) & (field("reward") > 0)
-    data = turns(files.files().values())
-    table = data.to_table(columns, filter=paid & field("program").is_valid())
-    return table.append_column("length", pc.utf8_length(table["program"])).combine_chunks()
+    paid = (pc.field("verdict") == str(Verdict.PASS)) & (pc.field("reward") > 0)
+    where = paid & pc.field("program").is_valid()
+    table = files.turns([*PLACES, "task_id", "program"], where, None)
+    return table.append_column("length", pc.utf8_length(table["program"]))
 
 
 def _shared(paid: pa.Table) -> pa.Table:
@@ -96,9 +95,7 @@ def _short(paid: pa.Table) -> pa.Table:
 
 def _at(table: pa.Table, places: pa.Table) -> pa.Table:
     """The rows of an index at some places, in the order of the places."""
-    order = pa.array(range(len(places)), pa.int64())
-    wanted = places.select([*PLACES]).append_column("order", order)
-    return wanted.join(table, [*PLACES]).sort_by("order")
+    return table.take(np.searchsorted(row_keys(table), row_keys(places)))
 
 
 def passes_by_task(table: pa.Table) -> dict[str, tuple[int, int]]:

@@ -115,6 +115,19 @@ def test_new_and_replaced_steps_are_read_again(answers: Answers, tmp_path: Path)
     assert len(listed(answers, search="X + 1")) == 2
 
 
+def test_searches_find_all_steps_where_files_stay_out_of_memory_and_come_into_it(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [file.stat().st_size for file in (tmp_path / "made/grpo/rollouts").iterdir()]
+    monkeypatch.setattr("assay.viewer.rollouts.KEPT", sum(sizes) - 1)
+    found = [(step, "set/a", 0, 1.0) for step in (3, 2, 1)]
+    assert listed(answers, search="X + 1") == found
+    assert listed(answers, search="X + 1", step="2") == found[1:2]
+    RolloutTracker(tmp_path / "made" / "grpo", start_step=2)  # deletes step 3: the rest is kept
+    assert listed(answers, search="X + 1") == found[1:]
+    assert listed(answers, search="X + 1", step="2") == found[1:2]
+
+
 def shown(answers: Answers, **place: int) -> Mapping[str, Any]:
     asked = FILES | {name: str(value) for name, value in place.items()}
     found: Mapping[str, Any] = answers.rollout(asked)
