@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay import extract
 from assay.config.evaluation import EvaluationRun
 from assay.engines.base import sampling_of
 from assay.evaluate.run_summary import versions
 from assay.judge.verdict_cache import edition
-from assay.rollout.attempt import PromptedTask
-from assay.rollout.prompter import Prompter
 from assay.tasks.exact import row_of
+
+if TYPE_CHECKING:
+    from assay.rollout.attempt import PromptedTask
+    from assay.rollout.prompter import Prompter
 
 Setup = dict[str, Any]
 """Everything that an evaluation's numbers depend on; docs/evaluate.md explains each key."""

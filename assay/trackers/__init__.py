@@ -34,13 +34,11 @@ class Trackers(Tracker):
         """Give the metrics of a step to every tracker."""
         self._each(lambda tracker: tracker.track(step, metrics))
 
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+    def rollouts(
+        self, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
+    ) -> None:
         """Give the rollouts of a step to every tracker."""
-        self._each(lambda tracker: tracker.rollouts(step, groups))
-
-    def advantages(self, step: int, samples: Sequence[Sample]) -> None:
-        """Give the advantages of a step to every tracker."""
-        self._each(lambda tracker: tracker.advantages(step, samples))
+        self._each(lambda tracker: tracker.rollouts(step, groups, samples))
 
     def close(self) -> None:
         """Close every tracker."""

@@ -17,11 +17,12 @@ class Tracker:
     def track(self, step: int, metrics: Metrics) -> None:
         """Receive metrics of a step."""
 
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Receive all rollouts of a step by group."""
-
-    def advantages(self, step: int, samples: Sequence[Sample]) -> None:
-        """Receive what the learner made of the rollouts of a step: samples with advantages."""
+    def rollouts(
+        self, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
+    ) -> None:
+        """Receive all rollouts of a step by group, and what the learner made of them: samples with
+        advantages.
+        """
 
     def close(self) -> None:
         """Write what is buffered; no other call follows."""

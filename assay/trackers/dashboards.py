@@ -12,7 +12,7 @@ from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.files import write_atomically
 from assay.trackers.base import Tracker
-from assay.types import Metrics, Rollout
+from assay.types import Metrics, Rollout, Sample
 
 TABLE_EVERY, TABLE_ROWS = 10, 8
 """Steps between tables of sample rollouts, and rollouts in a table."""
@@ -75,7 +75,9 @@ class DashboardTracker(Tracker):
         """Log the metrics of a step under the name of the stage."""
         self._log({"step": step, **metrics})
 
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+    def rollouts(
+        self, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
+    ) -> None:
         """Log one rollout from each of the first groups, every few steps: a table in W&B, traces in
         trackio.
         """

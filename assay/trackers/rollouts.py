@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from itertools import compress
@@ -47,54 +47,45 @@ class RolloutTracker(Tracker):
             if step > start_step:
                 file.unlink()
 
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+    def rollouts(
+        self, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
+    ) -> None:
         """Write the step's file."""
-        write_rollouts(self._file(step), step, groups)
-
-    def advantages(self, step: int, samples: Sequence[Sample]) -> None:
-        """Add the advantages to the step's file, if there are any."""
-        if any(sample.place and sample.advantages for sample in samples):
-            add_advantages(self._file(step), samples)
-
-    def _file(self, step: int) -> Path:
-        return self._folder / f"step_{step:06d}.parquet"
+        write_rollouts(self._folder / f"step_{step:06d}.parquet", step, groups, samples)
 
 
-def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-    """Write groups of rollouts as one Parquet file, complete or not at all.
+def write_rollouts(
+    file: Path, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
+) -> None:
+    """Write groups of rollouts, with the advantages of their samples, as one Parquet file, complete
+    or not at all.
 
     Raises OSError when the disk is full or fails.
     """
     from pyarrow import Table, parquet
 
-    table = Table.from_pylist(list(_rows(step, groups)), schema=schema())
+    rows = [*_rows(step, groups, _advantages(groups, samples))]
+    table = Table.from_pylist(rows, schema=schema())
     with replacing(file) as partial:
         parquet.write_table(table, partial, compression="zstd")
 
 
-def add_advantages(file: Path, samples: Sequence[Sample]) -> None:
-    """Write the advantages of samples into the file of their rollouts."""
-    from pyarrow import BufferReader, array, parquet
-
-    whole = BufferReader(file.read_bytes())  # from a file, pyarrow starts threads that stay
-    table = parquet.ParquetFile(whole).read(use_threads=False)
-    columns = (table[name].to_pylist() for name in ("group", "index", "turn", "length"))
-    rows = {
-        (group, index, turn): (row, length or 0)
-        for row, (group, index, turn, length) in enumerate(zip(*columns, strict=True))
-    }
-    found: list[list[float] | None] = [None] * len(table)
+def _advantages(
+    groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample]
+) -> dict[tuple[int, int, int], list[float]]:
+    """The advantages of a turn's tokens by group, index and turn; one if they are all the same."""
+    found = {}
     for sample in samples:
-        learned, place = list(compress(sample.advantages, sample.mask)), sample.place or (-1,) * 3
-        while learned and place in rows:
-            row, length = rows[place]
-            own, learned = learned[:length], learned[length:]
-            found[row] = own[:1] if len(set(own)) == 1 else own
-            place = *place[:2], place[2] + 1
-    at, field = table.column_names.index("advantages"), schema().field("advantages")
-    table = table.set_column(at, field, array(found, field.type))
-    with replacing(file) as partial:
-        parquet.write_table(table, partial, compression="zstd")
+        learned = list(compress(sample.advantages, sample.mask))
+        if sample.place is None:
+            continue
+        group, index, first = sample.place
+        for turn, one in enumerate(groups[group][index].turns[first:], first):
+            length = one.completion.length
+            if learned:
+                own, learned = learned[:length], learned[length:]
+                found[group, index, turn] = own[:1] if len(set(own)) == 1 else own
+    return found
 
 
 def write_vocabulary(folder: Path, tokens: Sequence[bytes]) -> None:
@@ -158,7 +149,11 @@ def turns(files: Iterable[Path]) -> Any:
     return dataset.dataset([str(file) for file in files], schema=schema(), format="parquet")
 
 
-def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, Any]]:
+def _rows(
+    step: int,
+    groups: Sequence[Sequence[Rollout]],
+    advantages: Mapping[tuple[int, int, int], list[float]],
+) -> Iterator[dict[str, Any]]:
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
             score = rollout.score
@@ -182,6 +177,7 @@ def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, 
                 elif number == 0:
                     turn["prompt_tokens"] = None
                 row = common | {"turn": number, "prompt": prompt} | turn
+                row["advantages"] = advantages.get((place, index, number))
                 yield {name: _storable(value) for name, value in row.items()}
 
 

@@ -117,7 +117,7 @@ async def _activations(
 ) -> int:
     """Bytes that learning from the samples takes beside what stays."""
     memory.reset_peak()
-    await run.learn(samples, 0)
+    await in_own_thread(run.learner.step, samples, 0)
     return max(0, memory.peak - memory.used - gradients)
 
 
@@ -156,7 +156,7 @@ async def _one_step(run: Run) -> tuple[Metrics, Metrics, int]:
     start = time.perf_counter()
     await run.source.publish(run.learner, 0)
     data = await run.source.next(0)
-    learned = await run.learn(data.samples, 0)
+    learned = await in_own_thread(run.learner.step, data.samples, 0)
     metrics = data.metrics | learned
     seconds = {
         part: metrics[f"time/{part}"]

@@ -79,7 +79,7 @@ class Learner:
         Raises TrainingError if the loss or the gradient is not finite; the weights are then those
         before that gradient step. Raises it too if the device runs out of memory.
         """
-        start = time.perf_counter()
+        start, self.learned_from = time.perf_counter(), ()
         purpose = self.settings.stage, "learn", step, self.ranks.number
         torch.manual_seed(derive(self.settings.seed, *purpose))  # for dropout
         try:

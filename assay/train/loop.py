@@ -17,8 +17,7 @@ async def train(run: Run) -> None:
     for step in run.remaining_steps():
         await run.source.publish(run.learner, step)
         data = await run.source.next(step)
-        run.record(step, data)
-        learned = await run.learn(data.samples, step)
+        learned = await run.learn(data, step)
         run.track(step, data, learned)
         if run.is_due("save", step):
             await run.save(step)

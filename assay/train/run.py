@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +38,7 @@ from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner, OpenLearner
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
-from assay.types import Metrics, Rollout, Sample, Task
+from assay.types import Metrics, Rollout, Task
 
 BASE = "base"
 """Name of the evaluation of the untrained model."""
@@ -133,18 +133,18 @@ class Run:
         last = done == self.steps or (what == "save" and self.stopping)
         return last or any(every and done % every == 0 for every in periods)
 
-    def record(self, step: int, data: StepData) -> None:
-        """Give the rollouts of a step to the trackers, before the learner uses them."""
-        if data.groups:
-            self.tracker.rollouts(step + 1, data.groups)
-
-    async def learn(self, samples: Sequence[Sample], step: int) -> Metrics:
-        """Train on the samples of a step, in a thread: rollouts go on meanwhile."""
-        return await in_own_thread(self.learner.step, samples, step)
+    async def learn(self, data: StepData, step: int) -> Metrics:
+        """Train on the samples of a step, in a thread: rollouts go on meanwhile. The trackers get
+        its rollouts, with their advantages, where training fails too.
+        """
+        try:
+            return await in_own_thread(self.learner.step, data.samples, step)
+        finally:
+            if data.groups:
+                self.tracker.rollouts(step + 1, data.groups, self.learner.learned_from)
 
     def track(self, step: int, data: StepData, learned: Metrics) -> None:
-        """Give the metrics and the advantages of a step to the trackers."""
-        self.tracker.advantages(step + 1, self.learner.learned_from)
+        """Give the metrics of a step to the trackers."""
         self.tracker.track(step + 1, data.metrics | learned)
 
     async def run_missing_evaluation(self) -> None:

@@ -114,8 +114,6 @@ async def serve(folder: RunsFolder, port: int, announce: Callable[[str], None]) 
 
     Raises SettingsError for a port that is in use.
     """
-    import pyarrow.dataset  # noqa: F401  it takes a second that the first question need not wait
-
     try:
         listener = socket.create_server((HOST, port))
     except OSError as error:
@@ -128,6 +126,8 @@ async def serve(folder: RunsFolder, port: int, announce: Callable[[str], None]) 
             server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         announce(f"http://{HOST}:{listener.getsockname()[1]}")
+        import pyarrow.dataset  # noqa: F401  half a second, in which the browser starts
+
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # uvicorn catches and raises them again
         await uvicorn.Server(config).serve(sockets=[listener])

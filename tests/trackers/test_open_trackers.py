@@ -25,6 +25,7 @@ from assay.types import (
     Execution,
     Metrics,
     Rollout,
+    Sample,
     Score,
     Task,
     Turn,
@@ -39,7 +40,9 @@ class Full(Tracker):
     def track(self, step: int, metrics: Metrics) -> None:
         raise OSError("no space left")
 
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+    def rollouts(
+        self, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
+    ) -> None:
         raise OSError("no space left")
 
     def close(self) -> None:
@@ -55,7 +58,9 @@ class Kept(Tracker):
     def track(self, step: int, metrics: Metrics) -> None:
         self.seen.append((step, metrics))
 
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+    def rollouts(
+        self, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
+    ) -> None:
         self.seen.append((step, groups))
 
     def close(self) -> None:

@@ -146,19 +146,16 @@ def test_the_advantages_are_those_of_the_learner_turn_by_turn(tmp_path: Path) ->
             judged("a", 0.5, right),
         ],
     ]
-    tracker = RolloutTracker(tmp_path, start_step=0)
-    tracker.rollouts(1, groups)
     samples = to_samples([[], groups[1]])
     assert [one.place for one in samples] == [(1, 1, 0), (1, 2, 0), (1, 2, 1), (1, 3, 0)]
     joined = [0.0, 0.0, 2.0, 2.0, 2.0, 0.0, 4.0, 4.0, 5.0]
     made = [joined, *([0.0, 0.0] + [value] * 3 for value in (-1.0, -2.0, 0.0))]
     samples = [replace(s, advantages=a) for s, a in zip(samples, made, strict=True)]
-    tracker.advantages(1, samples[::-1])
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, groups, samples[::-1])
     rows = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
     assert [row["advantages"] for row in rows] == [
         None, None, None, [2.0], [4.0, 4.0, 5.0], [-1.0], [-2.0], [0.0],
     ]  # fmt: skip
-    tracker.advantages(2, [])
 
 
 def test_the_vocabulary_gives_back_texts_that_tokens_cut_inside_a_character(tmp_path: Path) -> None:

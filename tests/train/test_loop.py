@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from assay.errors import TrainingError
 from assay.progress import Progress
+from assay.trackers import Trackers
+from assay.trackers.rollouts import RolloutTracker
 from assay.train.loop import train
 from assay.train.run import Run, _stopping_on_signals
 from assay.train.sources import StepData
 from tests.policies import run_settings
+from tests.viewer.made import made_rollout
 
 
 class Interrupted(Run):
@@ -73,6 +78,18 @@ def test_under_nohup_a_terminal_that_goes_away_does_not_stop_a_run() -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert run.kept == [4]
+
+
+def test_rollouts_are_kept_where_training_on_them_fails(tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise TrainingError("the loss is nan")
+
+    run = interrupted(0, 2, signal.SIGINT)
+    learner: Any = SimpleNamespace(step=fail, learned_from=())
+    run.learner, run.tracker = learner, Trackers({"": RolloutTracker(tmp_path, start_step=0)})
+    with pytest.raises(TrainingError):
+        asyncio.run(run.learn(StepData([], groups=[[made_rollout("set/a")]]), 0))
+    assert (tmp_path / "rollouts" / "step_000001.parquet").exists()
 
 
 def interrupted(every: int, at: int, sign: signal.Signals) -> Interrupted:

@@ -110,8 +110,7 @@ def make_run(folder: Path, steps: int = 3, extra: Sequence[Rollout] = ()) -> Pat
         group = [made_rollout("set/a"), made_rollout("set/a", WRONG)]
         others = [made_rollout("set/b", WRONG, observations=["try again"])]
         groups = [group, others, *([[*extra]] if extra and step == steps else [])]
-        rollouts.rollouts(step, groups)
-        rollouts.advantages(step, [
+        rollouts.rollouts(step, groups, [
             replace(one, advantages=[ADVANTAGE * sign] * len(one.tokens))
             for one, sign in zip(to_samples(groups[:1]), (1, -1), strict=True)
         ])  # fmt: skip
