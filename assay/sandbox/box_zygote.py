@@ -12,14 +12,12 @@ import gc
 import itertools
 import json
 import os
-import resource
 import select
 import shutil
 import signal
 import socket
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from assay.sandbox import cgroups, kernel, namespaces
@@ -30,6 +28,7 @@ from assay.sandbox.program import message
 from assay.sandbox.seccomp import CLONE, column
 from assay.sandbox.sockets import FramedSocket
 from assay.sandbox.work_dir import make_work_dir, remove_leftovers, remove_work_dir
+from assay.sandbox.zygote import many_files
 
 SETTINGS_BYTES, REQUEST_MB = MIB, 1024
 OWNER = 1001
@@ -50,107 +49,52 @@ ETC = {
 }
 
 
-@dataclass(slots=True)
-class OpenBox:
-    """A box, as its zygote knows it."""
-
-    pid: int
-    stream: socket.socket
-    """Its end of the socket, which is open until nothing is left of it."""
-    group: cgroups.Group
-    work_dir: str
-    """Its folder, where it has no namespaces; else empty."""
+NUMBERS = itertools.count()
+Boxes = dict[int, tuple[int, contextlib.ExitStack, socket.socket]]
+"""Open boxes by the pidfds of their first processes: its pid, what leaves nothing of the box, and
+its end of the socket, which is open until then."""
 
 
-class BoxZygote:
-    """Forks boxes until the other side of `control` hangs up."""
-
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
-        self._boxes: dict[int, OpenBox] = {}
-        """By their pidfd."""
-        self._poll = select.poll()
-        self._poll.register(control, select.POLLIN)
-        self._numbers = itertools.count()
-
-    def serve(self) -> None:
-        """Open boxes, and clean up after each that has ended."""
-        while True:
-            for descriptor, _ in self._poll.poll():
-                if descriptor in self._boxes:
-                    self._clean_up(descriptor)
-                elif not self._receive():
-                    return
-
-    def close(self) -> None:
-        """End all boxes."""
-        for descriptor, box in list(self._boxes.items()):
-            os.kill(box.pid, signal.SIGKILL)
-            self._clean_up(descriptor)
-
-    def _receive(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._control, SETTINGS_BYTES, 1)
-        if not data:
-            return False
-        if not descriptors:  # there was no room for one; the other side sees it hang up
-            return True
-        stream = socket.socket(fileno=descriptors[0])
-        required, rules, spec = json.loads(data)
-        settings = BoxSettings(required, AccessRules(*rules), BoxSpec(*spec))
-        try:
-            self._open(settings, stream)
-        except OSError as error:
-            with contextlib.suppress(ConnectionError):  # who asked may have gone
-                FramedSocket(stream, 0).send(message("failed", str(error)))
-            stream.close()
-        return True
-
-    def _open(self, settings: BoxSettings, stream: socket.socket) -> None:
-        """Fork a box. Raises OSError where the machine cannot."""
-        namespaced, user = "namespaces" in settings.required, settings.rules.user
-        group, folder = cgroups.Group(()), ""
-        if "group" in settings.required:
+def open_box(data: bytes, stream: socket.socket, boxes: Boxes) -> None:
+    """Fork a box, and add it. Raises OSError where the machine cannot. `data`: BoxSettings."""
+    required, rules, spec = json.loads(data)
+    settings = BoxSettings(required, AccessRules(*rules), BoxSpec(*spec))
+    namespaced, user = "namespaces" in required, settings.rules.user
+    group, folder = cgroups.Group(()), ""
+    with contextlib.ExitStack() as ends:
+        if "group" in required:
             memory = settings.spec.memory_mb + settings.spec.size_mb + GROUP_MB
-            name = f"box{next(self._numbers)}"
-            group = cgroups.make(name, memory * MIB, settings.spec.processes)
+            group = cgroups.make(f"box{next(NUMBERS)}", memory * MIB, settings.spec.processes)
+            ends.callback(group.remove)
         if not namespaced:
             kernel.hide()
             folder = make_work_dir(user)
+            ends.callback(remove_work_dir, folder)
+            ends.callback(end_orphans, boxes)
         waits, goes = os.pipe()
         pid = clone(namespaces.NAMESPACES | namespaces.NEWUSER) if namespaced else kernel.fork()
         if pid == 0:
             os.close(goes)
             start(settings, stream, waits, folder)
+        ends.callback(os.waitpid, pid, 0)
+        ends.callback(os.kill, pid, signal.SIGKILL)
         os.close(waits)
-        try:
+        with open(goes, "wb", buffering=0) as go:
             if namespaced:
                 map_users(pid, os.stat(settings.spec.tree), user)
             group.add(pid)
-            os.write(goes, b".")
-        finally:
-            os.close(goes)
-            descriptor = os.pidfd_open(pid)
-            self._boxes[descriptor] = OpenBox(pid, stream, group, folder)
-            self._poll.register(descriptor, select.POLLIN)
+            go.write(b".")
+        pidfd = os.pidfd_open(pid)
+        ends.callback(os.close, pidfd)
+        boxes[pidfd] = pid, ends.pop_all(), stream
 
-    def _clean_up(self, descriptor: int) -> None:
-        box = self._boxes.pop(descriptor)
-        os.waitpid(box.pid, 0)
-        self._poll.unregister(descriptor)
-        os.close(descriptor)
-        if box.work_dir:
-            self._end_orphans()
-            remove_work_dir(box.work_dir)
-        box.group.remove()
-        box.stream.close()
 
-    def _end_orphans(self) -> None:
-        """End what a box without namespaces has left running, where its init was killed."""
-        own = {box.pid for box in self._boxes.values()}
-        while orphans := kernel.children() - own:
-            for pid in orphans:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+def end_orphans(boxes: Boxes) -> None:
+    """End what a box without namespaces has left running, where its init was killed."""
+    while orphans := kernel.children() - {pid for pid, *_ in boxes.values()}:
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def clone(flags: int) -> int:
@@ -296,21 +240,41 @@ def give(folder: str, user: int) -> None:
             os.chown(f"{inside}/{name}", user, user, follow_symlinks=False)
 
 
+def receive(control: socket.socket, boxes: Boxes) -> bool:
+    """Open the box that the trainer asks for. False where it has hung up."""
+    data, descriptors, _, _ = socket.recv_fds(control, SETTINGS_BYTES, 1)
+    for descriptor in descriptors:  # none where there was no room: who asked sees it hang up
+        stream = socket.socket(fileno=descriptor)
+        try:
+            open_box(data, stream, boxes)
+        except OSError as error:
+            with stream, contextlib.suppress(ConnectionError):  # who asked may have gone
+                FramedSocket(stream, 0).send(message("failed", str(error)))
+    return bool(data)
+
+
 def main() -> None:
     """Serve the trainer on the inherited descriptor; when it ends, so does everything here."""
     kernel.die_first()
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    many_files()
     cgroups.remove_leftovers()
     remove_leftovers()
     gc.freeze()  # forks then copy fewer pages
     gc.disable()
-    zygote = BoxZygote(socket.socket(fileno=int(sys.argv[1])))
-    try:
-        zygote.serve()
-    finally:
-        zygote.close()
+    control, boxes, serves = socket.socket(fileno=int(sys.argv[1])), Boxes(), True
+    while serves or boxes:
+        poll = select.poll()
+        for descriptor in (*boxes, *[control.fileno()] * serves):
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll():
+            if descriptor in boxes:
+                _, ends, stream = boxes.pop(descriptor)
+                with stream:
+                    ends.close()
+            elif not (serves := receive(control, boxes)):
+                for pid, *_ in boxes.values():
+                    os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
