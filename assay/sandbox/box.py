@@ -9,7 +9,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import cache
@@ -21,6 +20,7 @@ from assay.sandbox.access import access_rules
 from assay.sandbox.box_init import BoxSpec, Request
 from assay.sandbox.kernel import MIB
 from assay.sandbox.namespaces import AccessRules
+from assay.sandbox.processes import start_python
 from assay.sandbox.program import ENVIRONMENT, Ended, Result, message, read_message
 from assay.sandbox.sockets import HEADER
 
@@ -235,14 +235,10 @@ class Boxes:
     def _zygote(self) -> socket.socket:
         """The socket of the process that forks boxes. Raises OSError."""
         if self._process is None or self._process.poll() is not None:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, *ZYGOTE, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
-                    cwd="/", env=ENVIRONMENT,
-                )  # fmt: skip
-            self._control = ours
+            self._control, self._process = start_python(
+                ZYGOTE, socket.SOCK_SEQPACKET, stdout=subprocess.DEVNULL, start_new_session=True,
+                env=ENVIRONMENT,
+            )  # fmt: skip
         return self._control
 
 

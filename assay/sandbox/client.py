@@ -8,7 +8,6 @@ import json
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from typing import Any
 from assay.errors import SandboxError
 from assay.sandbox.box import Box, Boxes, BoxSpec
 from assay.sandbox.limits import Limits
+from assay.sandbox.processes import start_python
 from assay.sandbox.program import (
     Ended,
     Program,
@@ -54,7 +54,12 @@ class Sandbox:
         """Start a supervisor whose zygotes put up the `required` walls. Programs that are started
         by exec may read what `reads` names, too. Raises SandboxError.
         """
-        ours, self._process = start_supervisor()
+        try:
+            ours, self._process = start_python(
+                SUPERVISOR, socket.SOCK_STREAM, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            raise SandboxError(f"the judge cannot be started: {error}") from None
         reader, self._writer = await asyncio.open_connection(sock=ours)
         walls = list(required)
         settings = SupervisorSettings(asdict(limits), slots, walls, self._zygote, list(reads))
@@ -149,20 +154,3 @@ class Sandbox:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(SandboxError(why))
-
-
-def start_supervisor() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """A supervisor that waits for its settings, and our end of its socket. Raises SandboxError."""
-    with contextlib.ExitStack() as ends:
-        try:
-            ours, theirs = map(ends.enter_context, socket.socketpair())
-            process = subprocess.Popen(
-                [sys.executable, *SUPERVISOR, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
-                cwd="/",
-            )  # fmt: skip
-        except OSError as error:
-            raise SandboxError(f"the judge cannot be started: {error}") from None
-        theirs.close()
-        ends.pop_all()
-    return ours, process

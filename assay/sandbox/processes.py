@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -283,6 +283,23 @@ REPLY_BYTES = 65_536
 """Most bytes in which a program that stands alone says why it cannot start."""
 
 
+def start_python(
+    command: Sequence[str], kind: socket.SocketKind, *arguments: str,
+    pass_fds: Sequence[int] = (), **options: Any,
+) -> tuple[socket.socket, subprocess.Popen[bytes]]:  # fmt: skip
+    """Start this Python with a command, whose first argument is the number of its end of a pair of
+    sockets. Returns the other end. Raises OSError.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    with theirs:
+        own = theirs.fileno()
+        process = subprocess.Popen(
+            [sys.executable, *command, str(own), *arguments], pass_fds=[own, *pass_fds],
+            stdin=subprocess.DEVNULL, cwd="/", **options,
+        )  # fmt: skip
+    return ours, process
+
+
 class Message(NamedTuple):
     """What a zygote says: `ready`, `failed`, `candidate`, `companion`, `reaped` or `died`."""
 
@@ -297,17 +314,14 @@ class ZygoteProcess:
     """
 
     def __init__(self, module: str, pool: Pool) -> None:
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # what it forks inherits its streams, which must have been made for a pipe
         ends = output_pipe()
         environment = {**ENVIRONMENT, **dict.fromkeys(ONE_THREAD, "1"), "HOME": "/"}
         environment["PYTHONHASHSEED"] = str(pool.seed)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, *OPTIONS, module, str(theirs.fileno()), json.dumps(pool)],
-                env=environment, stdin=subprocess.DEVNULL, cwd="/",
-                pass_fds=[theirs.fileno(), ends[0]], stdout=ends[1], stderr=ends[1],
-            )  # fmt: skip
+        self.control, self._process = start_python(
+            (*OPTIONS, module), socket.SOCK_SEQPACKET, json.dumps(pool), pass_fds=ends[:1],
+            env=environment, stdout=ends[1], stderr=ends[1],
+        )  # fmt: skip
         for end in ends:
             os.close(end)
         self.waiting_since = 0.0
