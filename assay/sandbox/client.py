@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
-import struct
 import subprocess
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
@@ -27,7 +25,6 @@ from assay.sandbox.program import (
 )
 from assay.sandbox.sockets import HEADER
 
-NUMBERED = struct.Struct("!II")
 SUPERVISOR = ("-I", "-m", "assay.sandbox.supervisor")
 LOOK_SECONDS = 10.0
 LOOKS = 6
@@ -63,8 +60,7 @@ class Sandbox:
         reader, self._writer = await asyncio.open_connection(sock=ours)
         walls = list(required)
         settings = SupervisorSettings(asdict(limits), slots, walls, self._zygote, list(reads))
-        frame = json.dumps(settings).encode()
-        self._writer.write(HEADER.pack(len(frame)) + frame)
+        self._send(settings)
         self.broken = ""
         self._boxes = Boxes(walls)
         self._tasks = [
@@ -80,8 +76,7 @@ class Sandbox:
             raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
         self._waiting[number] = future = asyncio.get_running_loop().create_future()
-        frame = message(*program)
-        self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
+        self._send(number, *program)
         try:
             result: Result = await future
             return result
@@ -100,7 +95,7 @@ class Sandbox:
     def drop(self, number: int) -> None:
         """Cancel the program with this number, or end the process that it left open."""
         if not self.broken:
-            self._writer.write(NUMBERED.pack(4, number))
+            self._send(number)
 
     async def close(self) -> None:
         """Hang up, and wait until the supervisor has ended everything."""
@@ -116,6 +111,10 @@ class Sandbox:
             await asyncio.sleep(0.01)
         self._process.kill()
         self._process.wait()
+
+    def _send(self, *parts: object) -> None:
+        frame = message(*parts)
+        self._writer.write(HEADER.pack(len(frame)) + frame)
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -143,7 +142,7 @@ class Sandbox:
         silent = 0
         while silent < LOOKS:
             self._answered = False
-            self._writer.write(NUMBERED.pack(4, 0))
+            self._send(0)
             await asyncio.sleep(LOOK_SECONDS)
             silent = 0 if self._answered else silent + 1
         self._fail("the judge's supervisor hangs")

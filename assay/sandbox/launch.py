@@ -7,13 +7,11 @@ program uses it at a time, and all that it left is removed before the next one.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
 import signal
 import socket
-import stat
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,11 +19,11 @@ from pathlib import Path
 
 from assay.sandbox import kernel
 from assay.sandbox.ending import NO_PROGRAM, NO_START
-from assay.sandbox.program import FETCHED, RUNTIME_MB, message, read_message
+from assay.sandbox.program import RUNTIME_MB, message, read_message
 from assay.sandbox.seccomp import Filter, process_filter
 from assay.sandbox.sockets import FramedSocket, rehearse_receiving
-from assay.sandbox.work_dir import empty, is_overfull
-from assay.sandbox.zygote import reap, send_process, serve
+from assay.sandbox.work_dir import is_overfull
+from assay.sandbox.zygote import serve
 
 COMMAND_MB = 512
 OF_MACHINE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
@@ -75,41 +73,9 @@ def write(name: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def finish(work_dir: str, control: socket.socket, pid: int, names: list[str]) -> None:
-    """End a program with all that it started, hand over its files, and empty the work folder."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    end = reap(pid)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            left = os.wait4(-pid, 0)[2]  # orphans come to us
-            end = end._replace(cpu_seconds=end.cpu_seconds + left.ru_utime + left.ru_stime)
-    opened = {name: open_made(work_dir, name) for name in names[:FETCHED]}
-    found = {name: descriptor for name, descriptor in opened.items() if descriptor >= 0}
-    empty(work_dir)
-    send_process(control, ["reaped", end, list(found)], list(found.values()))
-
-
-def open_made(work_dir: str, name: str) -> int:
-    """A descriptor of a regular file that the program made, without links; -1 where there is
-    none.
-    """
-    path = os.path.normpath(f"{work_dir}/{name}")
-    if os.path.realpath(path) != path or not path.startswith(f"{work_dir}/"):
-        return -1
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return -1
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return -1
-
-
 if __name__ == "__main__":
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; programs do not
         signal.signal(number, signal.SIG_DFL)
     rehearse_receiving(message([], [], False, 0, {}), read_message)
-    serve(int(sys.argv[1]), prepare, finish=finish)
+    serve(int(sys.argv[1]), prepare)

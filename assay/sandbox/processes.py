@@ -301,7 +301,7 @@ def start_python(
 
 
 class Message(NamedTuple):
-    """What a zygote says: `ready`, `failed`, `candidate`, `companion`, `reaped` or `died`."""
+    """What a zygote says: `ready`, `failed`, `candidate`, `companion`, `ended` or `died`."""
 
     kind: str
     parts: list[Any]

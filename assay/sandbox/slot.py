@@ -283,10 +283,7 @@ class Slot:
         replaced = []
         if run.companion is not None and not run.keeps_companion:
             replaced = [self._replace_companion(run.companion)]
-        if self.pool == EXEC:
-            self.zygote.send(["finish", run.candidate.pid, run.job.program.fetch])
-        else:
-            self.zygote.send(["reap", [run.candidate.pid, *replaced]])
+        self.zygote.send(["end", [run.candidate.pid, *replaced], run.job.program.fetch])
 
     def receive(self) -> Message | None:
         """The zygote's next message, if one has come; new processes are taken in here."""
@@ -301,7 +298,7 @@ class Slot:
             descriptor, pidfd = message.descriptors
             control = BufferedSocket(socket.socket(fileno=descriptor), REPORT_MB * MIB)
             self.companions.append(CompanionProcess(message.parts[0], pidfd, control))
-        elif message and message.descriptors:
+        elif message and message.kind == "ended":
             run = self.unreaped.get(message.parts[0][0])
             for name, descriptor in zip(message.parts[1], message.descriptors, strict=True):
                 with os.fdopen(descriptor, "rb") as file:

@@ -8,7 +8,6 @@ hangs up.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import sys
@@ -49,7 +48,6 @@ each."""
 STARTS = 3
 """A zygote that dies so often before its first answer will not come up."""
 ZYGOTE_DIED = "the zygote died"
-NUMBER_BYTES = 4
 
 
 class Supervisor:
@@ -111,9 +109,9 @@ class Supervisor:
         life.
         """
         for frame in self.trainer.receive():
-            number, payload = int.from_bytes(frame[:NUMBER_BYTES], "big"), frame[NUMBER_BYTES:]
-            if payload:
-                program = Program(*read_message(payload))
+            number, *fields = read_message(frame)
+            if fields:
+                program = Program(*fields)
                 program = program._replace(pool=Pool(*program.pool))
                 self._open_slots(program.pool)
                 limits = self.limits.scaled(program.time_factor, program.pool.share)
@@ -179,7 +177,7 @@ class Supervisor:
             return
         if message.kind == "candidate":
             self.false_starts = 0
-        elif message.kind == "reaped":
+        elif message.kind == "ended":
             self.runs.on_reaped(slot, ProcessEnd(*message.parts[0]))
         elif message.kind == "failed":
             slot.failure = str(message.parts[0])
@@ -254,7 +252,7 @@ def main() -> None:
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
     if not length:
         return  # the trainer is gone before it began
-    settings = SupervisorSettings(*json.loads(stream.recv(length, socket.MSG_WAITALL)))
+    settings = SupervisorSettings(*read_message(stream.recv(length, socket.MSG_WAITALL))[0])
     limits, trainer = Limits(**settings.limits), BufferedSocket(stream)
     try:
         supervisor = Supervisor(trainer, limits, settings)

@@ -1,14 +1,15 @@
 """Forks candidate processes, for untrusted code, and companions, which talk to them. Never runs the
 code of either itself.
 
-The supervisor writes `["candidate", count]`, `["companion"]` or `["reap", [pid, ...]]`. It reads
-`["candidate", pid]` with three descriptors (the other end of its socket, its output, a pidfd),
-`["companion", pid]` with its control socket and a pidfd, and `["reaped", [pid, status, cpu_seconds,
-memory_mb], ...]`.
+The supervisor writes `["candidate", count]`, `["companion"]` or `["end", [pid, ...], [file, ...]]`.
+It reads `["candidate", pid]` with three descriptors (the other end of its socket, its output, a
+pidfd), `["companion", pid]` with its control socket and a pidfd, and `["ended", [pid, status,
+cpu_seconds, memory_mb], [file, ...]]` with a descriptor of each file that there is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -16,14 +17,15 @@ import random
 import resource
 import signal
 import socket
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox import kernel, landlock, namespaces
 from assay.sandbox.kernel import MOST_FILES
 from assay.sandbox.namespaces import AccessRules
+from assay.sandbox.program import FETCHED
 from assay.sandbox.walls import ProcessLimits, Step, enclose_family, process_walls, put_up
 from assay.sandbox.work_dir import empty
 
@@ -84,15 +86,12 @@ def become(steps: Sequence[Step], work: Callable[[], None]) -> NoReturn:
 Prepare = Callable[[str, socket.socket], Callable[[], None]]
 """From the family's work folder and the socket that a fork will have, prepares the work of a role
 in the zygote."""
-Finish = Callable[[str, socket.socket, int, list[str]], None]
-"""Ends a program in the work folder and reports that, with descriptors of files that it made."""
 
 
 def serve(
     control_fd: int,
     candidate: Prepare,
     companion: Prepare | None = None,
-    finish: Finish | None = None,
 ) -> None:
     """Fork until the supervisor hangs up. The first message is ZygoteSettings."""
     parent = os.getppid()
@@ -122,17 +121,18 @@ def serve(
         gc.freeze()
         gc.disable()
         control.send(b'["ready"]')
-        obey(control, roles, finish and partial(finish, rules.work_dir, control))
+        obey(control, roles, rules.work_dir)
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
 
 
 def own_folder(rules: AccessRules, landlocked: bool, name: str) -> tuple[str, list[Step]]:
     """A folder below the work folder for one role, and the steps by which a fork comes to work in
-    it, and to reach no other; nothing where processes write no files. Raises OSError.
+    it, and to reach no other; nothing where processes write no files. What starts programs has the
+    whole work folder. Raises OSError.
     """
     if not rules.work_dir or rules.starts_programs:
-        return "", []
+        return rules.work_dir, []
     folder = f"{rules.work_dir}/{name}"
     os.mkdir(folder, 0o700)
     steps: list[Step] = [(os.chdir, (folder,))]
@@ -142,12 +142,8 @@ def own_folder(rules: AccessRules, landlocked: bool, name: str) -> tuple[str, li
     return folder, steps
 
 
-def obey(
-    control: socket.socket,
-    roles: Mapping[str, Role],
-    finish: Callable[[int, list[str]], None] | None,
-) -> None:
-    """Fork and reap on command. Raises OSError where the machine cannot."""
+def obey(control: socket.socket, roles: Mapping[str, Role], work_dir: str) -> None:
+    """Fork and end on command. Raises OSError where the machine cannot."""
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
         if command == "candidate":
@@ -155,13 +151,16 @@ def obey(
             fork_processes(control, command, roles[command], pipes)
         elif command == "companion":
             fork_processes(control, command, roles[command], [()])
-        elif command == "finish" and finish is not None:
-            finish(*parts)
         else:
-            ends = [reap(pid) for pid in parts[0]]
+            (pid, *others), names = parts
+            end = end_program(pid)
+            for other in others:
+                os.waitpid(other, 0)
+            opened = {name: open_made(work_dir, name) for name in names[:FETCHED]}
+            made = {name: descriptor for name, descriptor in opened.items() if descriptor >= 0}
             for folder in {role.folder for role in roles.values()} - {""}:
                 empty(folder)
-            control.send(json.dumps(["reaped", *ends]).encode())
+            send_process(control, ["ended", end, list(made)], list(made.values()))
 
 
 def many_files() -> int:
@@ -173,10 +172,34 @@ def many_files() -> int:
     return most
 
 
-def reap(pid: int) -> ProcessEnd:
-    """Wait for a process that has ended."""
+def end_program(pid: int) -> ProcessEnd:
+    """Wait for a process that is killed, and end what it has started, which is in its group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # refused to who starts nothing
+        os.killpg(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
-    return ProcessEnd(pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            left = os.wait4(-pid, 0)[2]  # orphans come to us
+            cpu_seconds += left.ru_utime + left.ru_stime
+    return ProcessEnd(pid, status, cpu_seconds, usage.ru_maxrss / 1024)
+
+
+def open_made(work_dir: str, name: str) -> int:
+    """A descriptor of a regular file that the program made, without links; -1 where there is
+    none.
+    """
+    path = os.path.normpath(f"{work_dir}/{name}")
+    if os.path.realpath(path) != path or not path.startswith(f"{work_dir}/"):
+        return -1
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return -1
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return -1
 
 
 def patient_fork() -> int:

@@ -211,13 +211,13 @@ def test_a_zygote_is_waited_for_until_it_has_answered_everything() -> None:
     process.control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with process.control, zygote:
         process.send(["candidate", 2], replies=2)
-        process.send(["reap", [1]])
+        process.send(["end", [1], []])
         for _ in range(2):
             assert process.waiting_since
-            zygote.send(b'["reaped"]')
-            assert process.receive() == Message("reaped", [], [])
+            zygote.send(b'["ended"]')
+            assert process.receive() == Message("ended", [], [])
         assert process.waiting_since
-        zygote.send(b'["reaped"]')
+        zygote.send(b'["ended"]')
         assert process.receive()
         assert not process.waiting_since
 
