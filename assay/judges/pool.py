@@ -10,7 +10,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
@@ -35,18 +34,6 @@ TRIES = 8
 ONLY_JUDGES = "the services of judge.servers judge programs, and run no tools or interpreters"
 
 
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """A program that waits for its verdict."""
-
-    task: Sendable
-    program: str
-    verdict: asyncio.Future[Execution]
-    request: asyncio.Task[Execution] | None = None
-    """While a service has it."""
-    failures: int = 0
-
-
 class Pool(AnyJudge):
     """Judges on services; each gets as many programs as it has places for. What a service fails
     goes to another one. A service that is lost is looked at until it is back; one that is full gets
@@ -67,7 +54,8 @@ class Pool(AnyJudge):
         self._agreed: dict[str, str] = {}
         """The terms of the first service, with its tools: the others must have the same."""
         self._services: list[Service] = []
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[tuple[str, asyncio.Future[Service | None]]] = deque()
+        """The keys of tasks whose programs wait, and what gets a service for each."""
         self._tasks: BoundedDict[int, Sendable] = BoundedDict(KEPT_TASKS)
         self._looks: list[asyncio.Task[None]] = []
         self._last_seen = 0.0
@@ -87,16 +75,13 @@ class Pool(AnyJudge):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for service in self._services:
-            service.terms = None
-        running = [*self._looks, *(job for service in self._services for job in service.jobs)]
+        services, self._services = self._services, []
+        running = [*self._looks, *(job for service in services for job in service.jobs)]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        await asyncio.gather(*(service.http.aclose() for service in self._services))
-        for waiting in self._queue:
-            if not waiting.verdict.done():
-                waiting.verdict.set_exception(SandboxError("the judge is closed"))
+        await asyncio.gather(*(service.http.aclose() for service in services))
+        self._dispatch()
 
     async def run(self, job: Job) -> Execution:
         """As AnyJudge."""
@@ -176,65 +161,66 @@ class Pool(AnyJudge):
             self._dispatch()
 
     async def _judge(self, task: Sendable, program: str) -> Execution:
-        verdict: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
-        waiting = Waiting(task, program, verdict)
-        self._queue.append(waiting)
+        """The verdict of a service. A program that one fails waits again, before all others."""
+        failures, failed = 0, False
+        while True:
+            service = await self._place(task.key, failed)
+            if service is None:
+                return Execution(Verdict.INFRA, detail=self._none_left())
+            known, failed = task.key in service.sent, True
+            service.sent.add(task.key)
+            request = asyncio.create_task(service.judge(task, program, known))
+            service.jobs.add(request)
+            try:
+                return await request
+            except FullError:
+                service.most = service.taken - 1
+            except LostError as error:
+                service.lose(str(error))
+                failures += 1
+            except asyncio.CancelledError:
+                if (ours := asyncio.current_task()) and ours.cancelling():
+                    raise
+                failures += 1  # the service hung with what it had
+            finally:
+                request.cancel()
+                service.jobs.discard(request)
+                service.taken -= 1
+                self._dispatch()
+            if failures == TRIES:
+                last = f"{service.url}: {service.failure}"
+                detail = f"{TRIES} judge services failed, at last {last}"
+                return Execution(Verdict.INFRA, detail=detail)
+
+    async def _place(self, key: str, first: bool) -> Service | None:
+        """A place of a service, which is taken from then on; None where there is none for long."""
+        turn: asyncio.Future[Service | None] = asyncio.get_running_loop().create_future()
+        self._queue.insert(0 if first else len(self._queue), (key, turn))
         self._dispatch()
         try:
-            return await verdict
-        finally:
-            verdict.cancel()
-            if waiting.request:
-                waiting.request.cancel()
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and (service := turn.result()):
+                service.taken -= 1
+            raise
 
     def _dispatch(self) -> None:
-        """Send what waits to the services that have places, the least loaded first."""
+        """Give what waits to the services that have places, the least loaded first."""
         if any(service.terms for service in self._services):
             self._last_seen = time.monotonic()
         alone = time.monotonic() - self._last_seen > PATIENCE
         while self._queue:
             free = [service for service in self._services if service.places > 0]
-            if not free and not alone:
+            if not free and not alone and self._services:
                 return
-            waiting = self._queue.popleft()
-            if waiting.verdict.done():  # nobody waits for it any more
-                continue
-            if not free:
-                waiting.verdict.set_result(Execution(Verdict.INFRA, detail=self._none_left()))
-                continue
-            key = waiting.task.key
-            service = min(free, key=lambda one: (one.load, key not in one.sent))
-            known = key in service.sent
-            service.sent.add(key)
-            request = asyncio.create_task(service.judge(waiting.task, waiting.program, known))
-            waiting.request = request
-            service.jobs.add(request)
-            request.add_done_callback(partial(self._end, service, waiting))
-
-    def _end(self, service: Service, waiting: Waiting, request: asyncio.Task[Execution]) -> None:
-        """Take a service's answer; what it failed waits again, before all others."""
-        service.jobs.discard(request)
-        waiting.request, verdict = None, waiting.verdict
-        error = LostError(service.failure) if request.cancelled() else request.exception()
-        if isinstance(error, LostError) and not request.cancelled():
-            service.lose(str(error))
-        if isinstance(error, FullError):
-            service.most = len(service.jobs)
-        if verdict.done():
-            pass
-        elif isinstance(error, FullError):
-            self._queue.appendleft(waiting)
-        elif error is None:
-            verdict.set_result(request.result())
-        elif not isinstance(error, LostError):
-            verdict.set_exception(error)
-        elif (failures := waiting.failures + 1) < TRIES:
-            waiting.failures = failures
-            self._queue.appendleft(waiting)
-        else:
-            detail = f"{TRIES} judge services failed, at last {service.url}: {error}"
-            verdict.set_result(Execution(Verdict.INFRA, detail=detail))
-        self._dispatch()
+            key, turn = self._queue.popleft()
+            if not self._services and not turn.done():
+                turn.set_exception(SandboxError("the judge is closed"))
+            if not turn.done():  # else nobody waits for it any more
+                service = min(free, key=lambda one: (one.load, key not in one.sent), default=None)
+                if service:
+                    service.taken += 1
+                turn.set_result(service)
 
     def _none_left(self) -> str:
         said = "; ".join(f"{service.url}: {service.failure}" for service in self._services)

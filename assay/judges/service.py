@@ -56,6 +56,8 @@ class Service:
     """None while it is not in use."""
     failure: str = "it did not answer yet"
     jobs: set[asyncio.Task[Execution]] = field(default_factory=set)
+    taken: int = 0
+    """Its places that are taken, by jobs or by programs that are about to be."""
     sent: set[str] = field(default_factory=set)
     """Keys of the tasks that it got."""
     most: float = math.inf
@@ -78,12 +80,12 @@ class Service:
         """How many more programs it may be sent."""
         if not self.terms:
             return 0
-        return int(min(AHEAD * self.terms.slots, self.most)) - len(self.jobs)
+        return int(min(AHEAD * self.terms.slots, self.most)) - self.taken
 
     @property
     def load(self) -> float:
         """Programs per slot."""
-        return len(self.jobs) / self.terms.slots if self.terms else math.inf
+        return self.taken / self.terms.slots if self.terms else math.inf
 
     def lose(self, failure: str) -> None:
         """Use it no longer, until it tells its terms again."""
