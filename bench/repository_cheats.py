@@ -1,14 +1,17 @@
-"""What the judge says of every published cheat on tasks of repositories: the first task of each
-package, then the second of each, and so on, until the minutes are over.
+"""What the judge says of the right change, of none and of every published cheat on tasks of
+repositories: the first task of each package, then the second of each, until the minutes are over.
 
     assay make-tasks h11 parse toolz --output made
-    python -m bench.repository_cheats made/tasks.jsonl [--minutes 35] [--slots 1]
+    python -m bench.repository_cheats made/tasks.jsonl [--minutes 35] [--cheats 3] [--no-namespaces]
+
+--cheats: of how many tasks of a package the cheats are tried; the right change and none always are.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,6 +19,8 @@ from itertools import chain, zip_longest
 
 from assay.judge import Job, Judge
 from assay.judge.kinds.repository_cheats import cheats_of
+from assay.sandbox import kernel, seccomp
+from assay.sandbox.isolation import probe_isolation
 from assay.tasks import load
 from assay.types import RepositoryTests, Task, Verdict
 
@@ -30,12 +35,21 @@ def by_turns(tasks: list[Task]) -> Iterator[Task]:
     return filter(None, chain.from_iterable(zip_longest(*groups.values())))
 
 
-async def verdicts(judge: Judge, task: Task) -> dict[str, Verdict]:
-    """The verdict on each program: the right change, nothing, and each cheat that can be made."""
+def refuse_namespaces() -> None:
+    """Have the kernel refuse them to this process and its children, as Docker's filter does."""
+    kernel.forgo_privileges()
+    refusal = seccomp._refuse([seccomp.NUMBERS["unshare"][seccomp.column()[1]]])
+    seccomp.Filter([(seccomp.LOAD, 0, 0, seccomp.NR), *refusal, seccomp.PASS_ON]).load()
+
+
+async def verdicts(judge: Judge, task: Task, *, cheats: bool) -> dict[str, Verdict]:
+    """The verdict on the right change, on nothing and, if asked for, on each cheat."""
     (check,) = task.checks
     assert isinstance(check, RepositoryTests)
     reference = task.reference or ""
-    programs = {RIGHT: reference, EMPTY: "", **cheats_of(check, reference)}
+    programs = {RIGHT: reference, EMPTY: ""}
+    if cheats:
+        programs |= cheats_of(check, reference)
     jobs = [Job(task, program) for program in programs.values()]
     done = await judge.all(jobs)
     return {name: one.verdict for name, one in zip(programs, done, strict=True)}
@@ -54,22 +68,28 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tasks")
     parser.add_argument("--minutes", type=float, default=35.0)
-    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--cheats", type=int, default=1000)
+    parser.add_argument("--no-namespaces", action="store_true")
     given = parser.parse_args()
+    if given.no_namespaces:
+        refuse_namespaces()
+    print(f"isolation: tier {probe_isolation().tier}, user {os.getuid()}", flush=True)
     packages: defaultdict[str, Counter[str]] = defaultdict(Counter)
     cheats: defaultdict[str, Counter[str]] = defaultdict(Counter)
     end = time.monotonic() + 60 * given.minutes
-    async with Judge(slots=given.slots, allow_forgeable=True) as judge:
+    async with Judge(slots=1, allow_forgeable=True) as judge:
         for task in by_turns(load(given.tasks)):
             if time.monotonic() > end:
                 break
-            for name, verdict in (await verdicts(judge, task)).items():
+            counts = packages[task.tags.get("package", "")]
+            tried = await verdicts(judge, task, cheats=counts["tasks"] < given.cheats)
+            for name, verdict in tried.items():
                 cheats[name].update(("tasks", str(verdict)))
                 kind = {RIGHT: "right: ", EMPTY: "nothing: "}.get(name, "")
-                packages[task.tags.get("package", "")][f"{kind}{verdict}"] += 1
-                if verdict is Verdict.PASS and name != RIGHT:
-                    print(f"{task.id}: {name} passes", flush=True)
-            packages[task.tags.get("package", "")]["tasks"] += 1
+                counts[f"{kind}{verdict}"] += 1
+                if (verdict is Verdict.PASS) != (name == RIGHT):
+                    print(f"{task.id}: {name}: {verdict}", flush=True)
+            counts["tasks"] += 1
     show("package", packages)
     show("program", cheats)
 

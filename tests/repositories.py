@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
+from assay.judge.kinds.repository import PYTEST
 from assay.judge.kinds.repository_cheats import diff_of
 from assay.types import RepositoryTests, Task
 
@@ -56,6 +59,17 @@ FILES = {
 AT = "tests/test_calc.py::"
 FIXES = (f"{AT}test_add", f"{AT}test_sums[1-1]", f"{AT}test_sums[2-5]")
 OTHERS = (f"{AT}test_double", f"{AT}test_wrong", f"{AT}TestClass::test_method")
+
+
+def copy_pytest(packages: Path) -> None:
+    """Install pytest into a folder of packages."""
+    spec = find_spec("pytest")
+    assert spec
+    assert spec.origin
+    ours = Path(spec.origin).parents[1]
+    for source in (*(ours / name for name in PYTEST), *ours.glob("pluggy-*.dist-info")):
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, packages / source.name)
 
 
 def write_tree(folder: Path) -> Path:

@@ -53,14 +53,14 @@ def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
     absent, count = list[str](), 0
 
     def task_of(row: Row) -> Task:
-        public = read(plain(row))
+        public = read(row)
         tree = tree_of(public.id) if public.fail_to_pass else None
         if tree is None:
             absent.append(needs(public))
             raise LeftOutError("that need an image")
         return _task(row, public, tree)
 
-    for task in kept(rows, task_of):
+    for task in kept(map(plain, rows), task_of):
         count += 1
         yield task
     if absent and not count:

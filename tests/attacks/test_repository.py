@@ -5,7 +5,6 @@ with namespaces and without. What is left is forgeable, and marked so.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,17 +12,16 @@ import tempfile
 import time
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.judge import Job, judge_all
-from assay.judge.kinds.repository import PYTEST, protected
+from assay.judge.kinds.repository import protected
 from assay.judge.kinds.repository_cheats import CHEATS, cheats_of, diff_of
 from assay.types import Execution, Verdict
-from tests.repositories import appended, calc_task, write_tree
+from tests.repositories import appended, calc_task, copy_pytest, write_tree
 from tests.sandbox.test_users import NOBODY, allows_namespaces, needs_root, python_for_all
 
 __all__ = ["python_for_all"]
@@ -54,13 +52,8 @@ FOLDERS = [pytest.param(None, "allowed", id="root"), pytest.param(NOBODY, "allow
 @pytest.fixture(scope="module")
 def python_with_pytest(python_for_all: str) -> str:
     """An interpreter for all users that has pytest."""
-    spec = find_spec("pytest")
-    assert spec
-    assert spec.origin
     (packages,) = Path(python_for_all).parents[1].glob("lib/python3*/site-packages")
-    for source in (Path(spec.origin).parents[1] / name for name in PYTEST):
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, packages / source.name)
+    copy_pytest(packages)
     return python_for_all
 
 

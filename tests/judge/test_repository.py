@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import shutil
+import sys
 import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,7 +28,16 @@ from assay.tasks import exact
 from assay.tasks.jsonl import jsonl
 from assay.tasks.rows import Row
 from assay.types import Completion, Execution, Rollout, Task, Turn, Verdict
-from tests.repositories import AT, FIXES, OTHERS, SOURCE, appended, calc_task, write_tree
+from tests.repositories import (
+    AT,
+    FIXES,
+    OTHERS,
+    SOURCE,
+    appended,
+    calc_task,
+    copy_pytest,
+    write_tree,
+)
 
 RIGHT = SOURCE.replace("a - b", "a + b")
 HALF = SOURCE.replace("return a - b", "return 3")
@@ -322,6 +334,26 @@ def key_of(task: Task) -> bytes:
     digest_of.cache_clear()
     packages_of.cache_clear()
     return PreparedTask(task, Limits(), stop_early=False).key("")
+
+
+@pytest.mark.long
+def test_the_interpreter_of_an_unpacked_image_runs_the_tests(tree: Path, tmp_path: Path) -> None:
+    name, image = f"python3.{sys.version_info.minor}", tmp_path / "image"
+    library = image / "usr" / "lib" / name
+    (image / "usr" / "bin").mkdir(parents=True)
+    for link in ("bin", "lib"):
+        (image / link).symlink_to(f"usr/{link}")
+    shutil.copy(Path(sys.base_prefix) / "bin" / name, image / "bin" / "python")
+    left_out = shutil.ignore_patterns("site-packages", "test", "__pycache__")
+    shutil.copytree(Path(os.__file__).parent, library, ignore=left_out)
+    (library / "site-packages").mkdir()
+    copy_pytest(library / "site-packages")
+    (library / "site-packages" / "of_image.py").write_text("import sys\nPREFIX = sys.prefix\n")
+    source = f"from of_image import PREFIX\n\nassert PREFIX == {str(image)!r}\n{RIGHT}"
+    task = calc_task(tree, roots=(str(image),))
+    right, without = judged(task, as_diff(tree, source), as_diff(tree, SOURCE))
+    assert right.verdict is Verdict.PASS, right.detail
+    assert without.verdict is Verdict.WRONG
 
 
 def test_a_verdict_is_not_kept_for_another_tree_or_other_packages(tmp_path: Path) -> None:

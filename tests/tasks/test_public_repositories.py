@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ from assay.tasks.rows import Row
 from assay.types import Execution, RepositoryTests, Task, Verdict
 from tests.environments.repositories import FIX, FIXED, SOURCE, TESTS
 from tests.judge.opened import with_judge
+from tests.repositories import copy_pytest
 
 NAME = "owner__calc-1"
 ADD, TWICE = "tests/test_calc.py::test_add", "tests/test_calc.py::test_twice"
 TEST_PATCH = unified({}, {"tests/test_calc.py": TESTS})
 BASE = {"instance_id": NAME, "repo": "owner/calc", "base_commit": "1" * 40, "patch": FIX,
         "test_patch": TEST_PATCH, "problem_statement": "add subtracts.", "version": "1.0",
+        "hints_text": "", "created_at": "2024-03-01T10:00:00Z", "difficulty": "<15 min fix",
+        "environment_setup_commit": "2" * 40,
         "FAIL_TO_PASS": json.dumps([ADD]), "PASS_TO_PASS": json.dumps([TWICE])}  # fmt: skip
 LISTS = BASE | {"FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}
 BUG = unified({"calc.py": FIXED}, {"calc.py": SOURCE})
@@ -37,7 +41,9 @@ FORMATS: dict[str, dict[str, Any]] = {
     "swe_smith": LISTS | {"repo": "swesmith/owner__calc.12345678", "patch": BUG,
                           "image_name": "swesmith.x86_64.owner__calc.12345678"},
     "swe_rebench": LISTS | {"language": "python", "image_name": "swerebench/calc",
-                            "created_at": 1_700_000_000_000, "install_config": {"install": []}},
+                            "created_at": 1_700_000_000_000, "install_config": {
+                                "base_image_name": "python_base_310", "test_cmd": ["pytest -rA"],
+                                "install": ["pip install -e ."], "log_parser": "pytest"}},
     "r2e_gym": {"repo_name": "calc", "docker_image": "calc_final:1", "commit_hash": "1" * 40,
                 "instance_id": NAME, "problem_statement": "add subtracts.",
                 "patch": TEST_PATCH + FIX, "expected_output_json": json.dumps(
@@ -107,6 +113,23 @@ def test_a_row_without_its_tree_is_refused_by_the_image_that_it_needs(
     assert f"{NAME} needs the image {IMAGES[name]}, and assay runs no images" in message
     assert f"$ASSAY_TREES/{NAME}" in message
     assert "\n" not in message
+
+
+def test_a_row_whose_tests_need_packages_is_judged_with_the_virtual_environment_beside_its_tree(
+    trees: Path, tmp_path: Path
+) -> None:
+    venv.create(trees / f"{NAME}.venv", symlinks=True)
+    (packages,) = (trees / f"{NAME}.venv").glob("lib/python3*/site-packages")
+    copy_pytest(packages)
+    (packages / "sums.py").write_text("def three():\n    return 3\n")
+    tests = TESTS.replace("== 3", "== three()") + "\n\nfrom sums import three\n"
+    row = LISTS | {"test_patch": unified({}, {"tests/test_calc.py": tests})}
+    (task,) = load(f"swe_bench:{file_of(tmp_path, row)}")
+    assert verdict(task, FIX).verdict is Verdict.PASS
+    assert verdict(task, "").verdict is Verdict.WRONG
+    (packages / "sums.py").unlink()
+    (task,) = load(f"swe_bench:{file_of(tmp_path, row)}")
+    assert verdict(task, FIX).verdict is not Verdict.PASS
 
 
 def test_rows_without_a_tree_are_left_out_where_others_have_theirs(
@@ -238,16 +261,22 @@ def test_a_language_that_pro_names_is_left_out_and_its_image_is_named(
         load(f"swe_bench:{file_of(tmp_path, PRO)}")
 
 
-def test_a_folder_of_swe_bench_5_is_read(trees: Path, tmp_path: Path) -> None:
+def test_a_folder_of_swe_bench_5_is_read(
+    trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "set" / "tasks" / NAME
     home.mkdir(parents=True)
-    texts = {"task.yaml": f"instance_id: {NAME}\nrepo: owner/calc\nimage: own/calc\n",
+    texts = {"task.yaml": f"instance_id: {NAME}\nrepo: owner/calc\nimage: own/calc\n"
+                          "difficulty: <15 min fix\n",
              "tests.json": json.dumps({"FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}),
              "gold.patch": FIX, "test.patch": TEST_PATCH, "problem_statement.md": "add subtracts.",
              "eval.sh": "pytest\n"}  # fmt: skip
     for name, text in texts.items():
         (home / name).write_text(text)
     assert load(f"swe_bench:{tmp_path / 'set'}") == load(f"swe_bench:{file_of(tmp_path, LISTS)}")
+    monkeypatch.delenv("ASSAY_TREES")
+    with pytest.raises(DataError, match=f"{NAME} needs the image own/calc, and assay runs no"):
+        load(f"swe_bench:{tmp_path / 'set'}")
     (home / "gold.patch").unlink()
     with pytest.raises(DataError, match="not a task of SWE-bench 5"):
         load(f"swe_bench:{tmp_path / 'set'}")
@@ -267,10 +296,27 @@ def harbor_task(folder: Path, more: str = "") -> Path:
     return folder / "harbor"
 
 
+HARBOR = """
+[verifier]
+timeout_sec = 600.0
+environment_mode = "separate"
+[[verifier.collect]]
+source = "/app"
+[environment]
+docker_image = "calc:1"
+cpus = 1
+memory_mb = 2048
+network_mode = "none"
+[[steps]]
+name = "repair"
+"""
+"""What else task.toml has in version 1.4."""
+
+
 def test_a_task_of_harbors_that_names_its_tests_is_judged(trees: Path, tmp_path: Path) -> None:
     (trees / NAME / "tests" / "test_calc.py").write_text(TESTS)
     ids = f'[metadata.maker.tests]\nfail_to_pass = ["{ADD}"]\npass_to_pass = ["{TWICE}"]\n'
-    (task,) = load(f"harbor:{harbor_task(tmp_path, ids)}")
+    (task,) = load(f"harbor:{harbor_task(tmp_path, ids + HARBOR)}")
     assert task.prompt == "add subtracts."
     assert verdict(task, FIX).verdict is Verdict.PASS
 
