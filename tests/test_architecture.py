@@ -34,7 +34,7 @@ MODULES = {
     " remote unpack_objects proxy test_code answer_text verdict"
     " patches repository_runner repository_tree repository_files canaries"
     " kinds normal_form worker object_table candidate"
-    " warmup verdict_cache tables prepared_task builds exchange_runner references"
+    " warmup verdict_cache prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind calls asserts driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions repository_cheats"

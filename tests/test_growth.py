@@ -30,7 +30,7 @@ from assay.judge.codec_types import CodecError
 from assay.judge.kinds import harness, test_bench, verilog_screen
 from assay.judge.kinds.test_functions import is_doctest
 from assay.judge.prepared_task import ELSEWHERE, NUMERIC, RUNS_FILES, USES_FILES
-from assay.judge.tables import NoTableError, tables_of
+from assay.judge.task_code import is_harmless, only_asserts
 from assay.judge.verdict import parse_report
 from assay.languages import language_named
 from assay.languages.answer import final_answer
@@ -39,7 +39,7 @@ from assay.rewards import format, lint, quality, reasoning, tools
 from assay.sandbox.ending import NAMES_ERROR
 from assay.tasks import cases, jsonl, rtllm
 from assay.tasks.rows import LeftOutError, Row
-from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict, printable
+from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict, printable
 
 Reader = Callable[[str], object]
 MOST, ROUNDS = 2.5, 3
@@ -72,8 +72,8 @@ def bench(text: str) -> Any:
 
 
 def table(text: str) -> None:
-    with suppress(NoTableError):
-        tables_of(Task("t", "", (Check(text),), "f", setup=text))
+    is_harmless([text])
+    only_asserts(text, "f")
 
 
 def tagged(text: str) -> float:

@@ -122,11 +122,12 @@ class Candidate:
         return ["value", packed, self.shared.tell()]
 
     def load(
-        self, program: str, entry_point: str, classes: list[list[str]], files: bool
+        self, program: str, entry_point: str, classes: list[list[str]], files: bool, objects: bool
     ) -> list[Json]:
         """Define the data set's classes, compile and run the program as a module; answers whether
-        it has the entry point.
+        it has the entry point. `objects`: objects that are no data are sent too.
         """
+        self.exports.sends_objects = objects
         self.shared.files = SharedFiles() if files else None
         self.module.__file__ = os.path.abspath("program.py")  # noqa: PTH100  pathlib loads slowly
         for _, source in classes:

@@ -21,7 +21,7 @@ from assay.judge.builds import folder_of
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
 from assay.judge.kinds.repository import spec_of
-from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
+from assay.judge.prepared_task import PreparedTask, ProxyFeatures
 from assay.judge.references import References
 from assay.judge.verdict import (
     cannot_be_judged,
@@ -158,12 +158,14 @@ class Judge(AnyJudge):
         key = self._prepare(task).digest
         try:
             task = await self._references.with_expected_values(key, task)
+            prepared = self._prepare(task)
             again = partial(self._execute, task, program)
             features = partial(self._references.features, key, task)
-            first = await again(NO_FEATURES)
-            if self._prepare(task).runs_alone and first.verdict is not Verdict.TIMEOUT:
-                return first  # no proxy is there that could do more, and time was enough
-            return await settled(task, first, again, features)
+            first = self._references.known_features(key) or prepared.first_features
+            execution = await again(first)
+            if prepared.runs_alone and execution.verdict is not Verdict.TIMEOUT:
+                return execution  # no proxy is there that could do more, and time was enough
+            return await settled(task, first, execution, again, features)
         except SandboxError as error:
             if self._sandbox.broken:
                 raise
@@ -194,7 +196,8 @@ class Judge(AnyJudge):
 
 
 async def settled(
-    task: Task, execution: Execution, again: Callable[[ProxyFeatures], Awaitable[Execution]],
+    task: Task, first: ProxyFeatures, execution: Execution,
+    again: Callable[[ProxyFeatures], Awaitable[Execution]],
     needed: Callable[[], Awaitable[ProxyFeatures | None]],
 ) -> Execution:  # fmt: skip
     """The execution that counts, after a first one. A program that fails and has changed what a
@@ -204,18 +207,18 @@ async def settled(
     """
     passed = execution.verdict is Verdict.PASS
     failed = cannot_be_judged(execution) or execution.verdict in MAY_NEED_FEATURES
-    features, mutates = None, False
+    features: ProxyFeatures | None = first
     if task.reference is None:
-        features = ProxyFeatures(mutates=ARGUMENTS in execution.changes)
+        features = replace(first, mutates=ARGUMENTS in execution.changes)
     elif failed or (passed and any(what != ARGUMENTS for what in execution.changes)):
         features = await needed()
-    if failed and features and (features.mutates or features.time_factor > 1):
-        execution, mutates = await again(features), features.mutates
-    if features and task.reference is not None and cannot_be_judged(execution):
+    if failed and features and replace(features, changes=first.changes) != first:
+        execution, first = await again(features), features
+    if failed and features and task.reference is not None and cannot_be_judged(execution):
         # the reference never makes the check do this, so the program is wrong
         execution = replace(execution, verdict=Verdict.WRONG)
-    changes = set(execution.changes) - (features or NO_FEATURES).changes
-    if not mutates:
+    changes = set(execution.changes) - (features or first).changes
+    if not first.mutates:
         changes.discard(ARGUMENTS)  # none of these has reached the test
     forgeable = execution.forgeable or bool(changes)
     return replace(execution, forgeable=forgeable, changes=())

@@ -26,6 +26,8 @@ class Exports:
         self.objects: list[Any] = []
         self.callbacks: dict[int, Callable[..., Any]] = {}
         """By number: the functions that stand for those that a test passed."""
+        self.sends_objects = True
+        """Whether objects are sent that are no data; else they are opaque."""
         self.nodes = SetupInstances(1)
         self.packer = Packer(self._foreign)
         self.packer.intercept = self._unusual
@@ -46,7 +48,8 @@ class Exports:
         """
         parts, own, cause = raised(error), None, None
         with contextlib.suppress(Exception):  # this may run the program's own code
-            if isinstance(error, Exception) and not error_name(type(error)):
+            own_class = isinstance(error, Exception) and not error_name(type(error))
+            if own_class and self.sends_objects:
                 own = [self.number(error), self._describe(type(error))]
         if error.__cause__ and not caused:
             cause = self.raised(error.__cause__, caused=True)
@@ -54,7 +57,7 @@ class Exports:
 
     def _foreign(self, value: Any) -> Json:
         """What is sent for an object that is no data."""
-        if isinstance(value, type):
+        if isinstance(value, type) and self.sends_objects:
             return {"class": self._describe(value)}
         if self.nodes.name_of(value):
             return self.nodes.pack(value, self.packer)
@@ -65,17 +68,20 @@ class Exports:
             return {"error": self.raised(value)}
         if type(value) is types.CoroutineType:
             return {"coroutine": self.number(value)}
+        if not self.sends_objects:
+            return opaque(value)
         return {"handle": [self.number(value), self._describe(type(value))]}
 
     def _unusual(self, value: Any) -> Json:
         """What is sent for an iterator of Python's, and for data of a class of its own."""
         kind = type(value)
-        if kind.__module__ in ("builtins", "itertools") and is_iterator(value):
+        of_python = kind.__module__ in ("builtins", "itertools") or not self.sends_objects
+        if of_python and is_iterator(value):
             if hasattr(kind, "__await__"):
                 return self._foreign(value)
             return {"lazy": self.number(value)}
         plain = collapsed(value, kind)
-        if plain is value:
+        if plain is value or not self.sends_objects:
             return None
         return {"subclass": [self.number(value), self._describe(kind), self.packer.pack(plain)]}
 

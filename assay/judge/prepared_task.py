@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import json
 import re
@@ -14,12 +13,11 @@ from importlib.util import find_spec
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
-from assay.judge.codec import Json, dumps
+from assay.judge.codec import dumps
 from assay.judge.kinds.calls import RECOMPUTED
 from assay.judge.kinds.find import kind_of
 from assay.judge.kinds.kind import ProgramRun
-from assay.judge.tables import NoTableError, bindings, tables_of
-from assay.judge.task_code import looks_at_identity, parsed
+from assay.judge.task_code import is_harmless, looks_at_identity, only_asserts, only_binds, parsed
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import HASH_SEEDS, Pool, Program, Result
@@ -33,6 +31,8 @@ SLACK = 4.0
 class ProxyFeatures:
     """What a task needs, as its reference shows."""
 
+    objects: bool = False
+    """The test has handles of the program's objects; else an object in an answer is opaque."""
     mutates: bool = False
     """Objects of a test that the program changes are changed there too."""
     changes: frozenset[str] = frozenset()
@@ -42,7 +42,9 @@ class ProxyFeatures:
 
 
 NO_FEATURES = ProxyFeatures()
-FEATURES_TO_TRY = (NO_FEATURES, ProxyFeatures(mutates=True))
+FEATURES_TO_TRY = tuple(
+    ProxyFeatures(objects, mutates) for objects in (False, True) for mutates in (False, True)
+)
 """What to try, in this order, until the reference passes."""
 
 
@@ -119,12 +121,14 @@ class PreparedTask:
         except ValueError as error:
             raise DataError(f"the tests of task {task.id!r}: {error}") from None
         sources = [code for kind, one in self._kinds for code in kind.code(one)]
-        self._wire: list[Json] = []
-        """The checks as a worker gets them, where they are tables."""
-        with contextlib.suppress(NoTableError):
-            self._wire = [["Table", table] for table in tables_of(task)]
-        self._sources = [] if self._wire else sources
-        self._setup = task.setup if self._sources or bindings(parsed(task.setup).body)[1] else ""
+        self._sources = sources
+        self._setup = task.setup if sources or not only_binds(task.setup) else ""
+        self._harmless = is_harmless([self._setup, *sources])
+        is_table = task.reference is not None or all(
+            is_harmless([source]) and only_asserts(source, task.entry_point) for source in sources
+        )
+        self.first_features = ProxyFeatures(objects=not is_table)
+        """What a program is judged with first."""
         large = any(getattr(check, "expected", "") == dumps(RECOMPUTED) for check in task.checks)
         self._recomputing = (task.reference or "") if large else ""
         if not all(kind.judges(self.language) for kind, _ in self._kinds):
@@ -133,7 +137,7 @@ class PreparedTask:
                 " be called; give it exchanges or calls"
             )
         self.numeric = any(map(NUMERIC.search, (task.setup, *sources)))
-        text = "\n".join([self._setup, *self._sources])
+        text = "\n".join([self._setup, *sources])
         uses_files = USES_FILES.search(text) is not None
         self.shares_files = uses_files and not (task.large or RUNS_FILES.search(text))
         """Whether test and program have folders of which the files are carried."""
@@ -173,11 +177,12 @@ class PreparedTask:
         fields = {
             "program": program,
             "mutates": features.mutates,
+            "objects": features.objects,
             "order": order or list(range(self.total)),
         }
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
-            keeps_companion=self._keeps_worker,
+            keeps_companion=self._keeps_worker and not features.objects,
             pool=self._pool(program),
             time_factor=features.time_factor,
             steps=max(1, sum(kind.own_time for kind, _ in self._kinds)),
@@ -191,9 +196,9 @@ class PreparedTask:
 
     @cached_property
     def _keeps_worker(self) -> bool:
-        """Whether a worker that has run the job may take another: no code of the task's ran."""
+        """Whether a worker that has run the job on data may take another."""
         checker = "" if self._task.checker in CHECKERS else self._task.checker
-        return not any((self._setup, self._recomputing, checker, *self._sources))
+        return self._harmless and not (self._recomputing or checker)
 
     @cached_property
     def _shared_fields(self) -> str:
@@ -212,8 +217,7 @@ class PreparedTask:
             "stop_early": self._stop_early,
             "large": task.large,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
-            "checks": self._wire
-            or [[type(check).__name__, kind.wire(check)] for kind, check in self._kinds],
+            "checks": [[type(check).__name__, kind.wire(check)] for kind, check in self._kinds],
         }
         return json.dumps(fields)[1:]
 

@@ -43,6 +43,8 @@ class CheckJob(TypedDict):
     is of imports."""
     files: bool
     """Whether test and program share files."""
+    objects: bool
+    """Whether the test has the program's objects; else an object in an answer is opaque."""
     doubt: str
     """Why a test that fails cannot be judged; empty where it can."""
     mutates: bool

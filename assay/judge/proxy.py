@@ -47,6 +47,8 @@ class Connection:
         """Whether what the program changes is changed in the test's objects."""
         self.arrivals = Arrivals(self)
         self.console = Console(self.packer.pack, self.ask)
+        self.answers: list[Any] = []
+        """The last answer of a test that gets only data."""
         self._functions: list[Callable[..., Any]] = []
         self.forgeable = False
         """Whether the program decided something that a test relies on."""
@@ -61,7 +63,9 @@ class Connection:
         self.shared.files = SharedFiles() if job["files"] else None
         self.doubt = job["doubt"]
         self.requests.expects_exit = "SystemExit" in str(job["checks"])
-        self.requests.load(job["program"], job["entry_point"], job["classes"], job["files"])
+        self.arrivals.takes_objects = job["objects"]
+        parts = job["program"], job["entry_point"], job["classes"], job["files"], job["objects"]
+        self.requests.load(*parts)
 
     def is_forgeable(self) -> bool:
         """Whether the program has decided anything that the test relies on."""
@@ -93,7 +97,9 @@ class Connection:
         packed_answer = self._request("call", parts, type(target) is int)
         if packed_answer in plain:
             self.forgeable = True
-        return self.arrivals.value(packed_answer, made)
+        answer = self.arrivals.value(packed_answer, made)
+        self.answers = [] if self.arrivals.takes_objects else [answer]
+        return answer
 
     def call_packed(self, target: str, call: list[Json], kind: str = "answer") -> Json:
         """Call with packed arguments, and others by name, that nobody uses afterwards; the answer
@@ -110,6 +116,8 @@ class Connection:
             self.absent = self.absent or name
             raise NameError(f"name {name!r} is not defined")
         (value,) = found
+        if isinstance(value, Opaque):
+            value = self.function(name)
         if type(value).__name__ == "module":
             if name in sys.stdlib_module_names:
                 return import_module(name)

@@ -26,7 +26,7 @@ from assay.judge.prepared_task import (
     node_classes,
     time_factor,
 )
-from assay.judge.verdict import cannot_be_judged, is_tasks_fault
+from assay.judge.verdict import is_tasks_fault
 from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict, SharedWork
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST
@@ -156,10 +156,15 @@ class References:
         return await self._filled.get_or_make(key, make)
 
     async def features(self, key: bytes, task: Task) -> ProxyFeatures | None:
-        """The fewest features with which the reference passes; None where it never does. Raises
+        """The first features with which the reference passes; None where it never does. Raises
         SandboxError.
         """
         return await self._features.get_or_make(key, partial(self._find_features, key, task))
+
+    def known_features(self, key: bytes) -> ProxyFeatures | None:
+        """The same, where it was found before; else None."""
+        trial = self._features.get(key)
+        return trial.result() if trial is not None and trial.done() else None
 
     def settles(self, key: bytes, execution: Execution) -> bool:
         """Whether the execution would be the same had the reference had more time and memory."""
@@ -171,8 +176,8 @@ class References:
         self._features.close()
 
     async def _find_features(self, key: bytes, task: Task) -> ProxyFeatures | None:
-        first = ""
-        for features in FEATURES_TO_TRY if task.entry_point else (NO_FEATURES,):
+        first, has_code = "", any(kind_of(check).code(check) for check in task.checks)
+        for features in FEATURES_TO_TRY if has_code else (NO_FEATURES,):
             trial = replace(features, time_factor=float(LONGEST))
             execution = await self._execute(task, task.reference or "", trial)
             first = first or execution.detail
@@ -180,10 +185,9 @@ class References:
                 factor = time_factor(execution.cpu_seconds, self._cpu_seconds)
                 changes = frozenset(execution.changes)
                 return replace(features, changes=changes, time_factor=factor)
-            unsendable = cannot_be_judged(execution)
             if execution.verdict is Verdict.INFRA and not is_tasks_fault(execution):
                 raise SandboxError(f"the task's reference could not be tried: {execution.detail}")
-            if execution.verdict not in (Verdict.WRONG, Verdict.ERROR) and not unsendable:
+            if execution.verdict not in (Verdict.WRONG, Verdict.ERROR, Verdict.INFRA):
                 if execution.verdict in NOT_LASTING:
                     self._cut_short[key] = None
                 break

@@ -1,11 +1,35 @@
-"""Reads a task's code: its tree, and whether it looks at the identity of objects."""
+"""Reads a task's code: its tree, and what the code may do."""
 
 from __future__ import annotations
 
 import ast
+import builtins
+from collections.abc import Iterator, Sequence
+
+from assay.judge.codec_types import BUILTINS, TYPES
 
 IDENTITY = ("id", "eval", "exec", "assertIs", "assertIsNot", "is_", "is_not")
 """Names of functions that compare objects by identity, or may run what does."""
+FUNCTIONS = {*BUILTINS, "enumerate", "filter", "isinstance", "map", "reversed", "zip"} - {"type"}
+"""Of Python's own, those that harmless code may name."""
+MODULES = {
+    "math": "acos asin atan atan2 ceil comb cos degrees dist e exp fabs factorial floor fmod fsum"
+    " gcd hypot inf isclose isfinite isinf isnan isqrt lcm log log10 log2 nan perm pi pow prod"
+    " radians sin sqrt tan tau trunc",
+    "collections": "Counter OrderedDict defaultdict deque",
+    "copy": "copy deepcopy",
+    "typing": "Any Callable Dict Iterable Iterator List Optional Sequence Set Tuple Union",
+}
+"""Modules that it may import, and what it may use of each."""
+ATTRIBUTES = frozenset(
+    {name for kind in (str, float, list, *TYPES) for name in dir(kind) if name[0] != "_"}
+    | {name for names in MODULES.values() for name in names.split()}
+) - {"format", "format_map"}  # these two read attributes that a text names
+DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+REFUSED = (
+    ast.AsyncFunctionDef, ast.ClassDef, ast.Match,
+    ast.Yield, ast.YieldFrom,  # what is left of a generator would run in another job
+)  # fmt: skip
 
 
 def parsed(source: str) -> ast.Module:
@@ -19,6 +43,70 @@ def parsed(source: str) -> ast.Module:
 def looks_at_identity(source: str) -> bool:
     """Whether a piece of a task's code may compare objects by `is`, other than with a constant."""
     return any(map(_sees_identity, ast.walk(parsed(source))))
+
+
+def only_binds(source: str) -> bool:
+    """Whether code does nothing but bind names, and so matters only to code that uses them."""
+    calls = (part for node in parsed(source).body if not isinstance(node, DEFINITIONS)
+             for part in ast.walk(node) if isinstance(part, ast.Call))  # fmt: skip
+    return next(calls, None) is None
+
+
+def is_harmless(sources: Sequence[str]) -> bool:
+    """Whether a task's code can change nothing in the process that runs it, so that another's may
+    run there next.
+    """
+    trees = [parsed(source) for source in sources if source]
+    return all(tree.body and not any(map(_may_harm, ast.walk(tree))) for tree in trees)
+
+
+def only_asserts(source: str, function: str) -> bool:
+    """Whether code calls a function only in asserts, once in each, calls none of its answers, and
+    uses no variables.
+    """
+    tree = parsed(source)
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    variables = {it.id for it in names if not isinstance(it.ctx, ast.Load)}
+    used = {it.id for it in names if isinstance(it.ctx, ast.Load)}
+    single = all(len(_calls(node.test, function)) < 2 for node in asserts)
+    counted = sum(len(_calls(node, function)) for node in asserts)
+    return single and counted == len(_calls(tree, function)) and variables.isdisjoint(used)
+
+
+def _calls(tree: ast.AST, function: str) -> list[ast.Call]:
+    """The calls in code of a function, which HumanEval names `candidate`, or of any answer."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = (function, "candidate")
+    return [
+        it for it in calls if isinstance(it.func, ast.Call) or getattr(it.func, "id", "") in names
+    ]
+
+
+def _may_harm(node: ast.AST) -> bool:
+    if any(name.startswith("__") for name in _identifiers(node)):
+        return True
+    match node:
+        case ast.Import(names):
+            return any(it.name not in MODULES for it in names)
+        case ast.ImportFrom(module=module, names=names):
+            known = MODULES.get(module or "", "").split()
+            return any(it.name not in known for it in names)
+        case ast.Constant(str(text)):
+            return ">>> " in text  # it may be run, as a doctest
+        case ast.Attribute(attr=name, ctx=context):
+            return name not in ATTRIBUTES or not isinstance(context, ast.Load)
+        case ast.Name(id=name):
+            return hasattr(builtins, name) and name not in FUNCTIONS
+    return isinstance(node, REFUSED)
+
+
+def _identifiers(node: ast.AST) -> Iterator[str]:
+    """What a node names."""
+    if not isinstance(node, ast.Constant):
+        for _, value in ast.iter_fields(node):
+            parts = value if isinstance(value, list) else [value]
+            yield from (part for part in parts if isinstance(part, str))
 
 
 def _sees_identity(node: ast.AST) -> bool:

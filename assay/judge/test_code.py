@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from traceback import walk_tb
@@ -16,6 +17,7 @@ from assay.judge.requests import DETAIL
 Piece = tuple[str, str]
 """A source of the data set's, and its name in tracebacks."""
 Namespace = dict[str, Any]
+SHOWN = 110
 CODE = (ModuleType, FunctionType, type)
 
 
@@ -90,6 +92,8 @@ def outcome_of(action: Callable[[], object], piece: Piece, connection: Connectio
     except BaseException as error:  # noqa: BLE001  the data set's code: the check does not hold, whatever it raises
         if error is connection.requests.raised:
             return Outcome("error", connection.requests.shown)
+        if isinstance(error, AssertionError) and not error.args and connection.answers:
+            error.args = (f"gives {show_value(*connection.answers)}",)
         return Outcome("wrong", describe(error, *piece))
     return Outcome("held")
 
@@ -112,3 +116,16 @@ def describe(error: BaseException, source: str, filename: str) -> str:
     line = "".join(source.splitlines()[numbers[-1] - 1 : numbers[-1]] if numbers else ()).strip()
     text = ": ".join(part for part in (type(error).__name__, str(error)) if part)
     return f"{text} at `{line}`"[:DETAIL] if line else text[:DETAIL]
+
+
+def show_value(value: object) -> str:
+    """A value for messages, shortened."""
+    try:
+        return shorten(repr(value))
+    except ValueError:
+        return f"an int of more than {sys.get_int_max_str_digits()} digits"
+
+
+def shorten(text: str) -> str:
+    """The text, shortened at its end."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

@@ -38,8 +38,7 @@ NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
 RUN: dict[str, Callable[[Any, int, Bench], list[Part]]] = {
-    "Check": asserts.run, "Table": asserts.run_table, "Call": calls.run,
-    "TestFunctions": test_functions.run,
+    "Check": asserts.run, "Call": calls.run, "TestFunctions": test_functions.run,
 }  # fmt: skip
 """How a check is run, by the name of its class."""
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from assay.judge import Job, judge_all
-from assay.judge.tables import NoTableError, tables_of
+from assay.judge.prepared_task import PreparedTask
+from assay.sandbox.limits import Limits
 from assay.types import AnyCheck, Check, Execution, Task, Verdict
-from tests.judge.jobs import LOOP, as_program, task
+from tests.judge.jobs import NO_TABLE, as_program, task
 
 TEXT = Path(__file__).with_name("forged_objects.txt").read_text()
 
@@ -38,19 +39,16 @@ def read_rows() -> dict[str, tuple[Job, str]]:
 
 
 def is_table(of: Task) -> bool:
-    try:
-        return bool(tables_of(of))
-    except NoTableError:
-        return False
+    return not PreparedTask(of, Limits(), stop_early=True).first_features.objects
 
 
 def as_it_was(check: AnyCheck) -> Check:
-    return Check(check.source.removeprefix(LOOP)) if isinstance(check, Check) else Check("")
+    return Check(check.source.removeprefix(NO_TABLE)) if isinstance(check, Check) else Check("")
 
 
 ROWS = read_rows()
 TABLES = {
-    name: Job(plain, str(job.program).replace("exports.packer", "data_packer"))
+    name: Job(plain, job.program)
     for name, (job, _) in ROWS.items()
     if is_table(plain := replace(job.task, checks=tuple(map(as_it_was, job.task.checks))))
 }

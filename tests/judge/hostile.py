@@ -117,7 +117,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
         "program": "", "entry_point": "f", "setup": "", "checker": "", "reference": "",
         "checks": [["Check", source] for source in CHECKS],
         "stop_early": False, "numpy": False, "mutates": mutates, "classes": [],
-        "identity": False, "files": False, "doubt": "",
+        "identity": False, "files": False, "doubt": "", "objects": handles,
         "large": False, "order": list(range(len(CHECKS))), "reply_mb": 1,
     }  # fmt: skip
     with ours:

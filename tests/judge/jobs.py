@@ -58,12 +58,12 @@ def task(entry_point: str, *checks: str, setup: str = "", reference: str | None 
     )
 
 
-LOOP = "for _ in (): pass\n"
+NO_TABLE = "class NoTable: pass\n"
 
 
 def as_program(test: str) -> str:
     """The test, as one that is no table (judge/tables.py)."""
-    return LOOP + test
+    return NO_TABLE + test
 
 
 def programs_run(monkeypatch: pytest.MonkeyPatch) -> list[Program]:

@@ -1,4 +1,4 @@
-"""A test is a table where it only looks at what calls of one function answer."""
+"""A test is a table where its reference passes while nothing but data crosses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, judge_all
-from assay.judge.tables import NoTableError, tables_of
+from assay.judge.kinds.find import kind_of
+from assay.judge.prepared_task import PreparedTask
+from assay.judge.task_code import is_harmless
+from assay.sandbox.limits import Limits
 from assay.tasks import load
-from assay.types import Check, Execution, Task, Verdict
+from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn, task
 
 CHECK = "METADATA = {'a': 1}\n\ndef check(candidate):\n    %s\n    assert True, 'here'\n\ncheck(f)"
@@ -28,56 +31,90 @@ TABLES = {
     "assert f(str, [1, 'a']) == ['a']": "def f(k, x): return [y for y in x if type(y) is k]",
     CHECK % "assert candidate(1) == 1": "def f(x): return x",
 }
-PROGRAMS = (
-    "x = f(1)\nassert x == 1",
-    "assert f(f(1)) == 1",
-    "assert f(1) == f(1)",
-    "assert f(1) == g(1)",
-    "assert f(1) == count",
-    "assert f(lambda x: x + 1, 1) == 2",
-    "for x in (1, 2): assert f(x) == x",
-    "def abs(x): return 1\nassert abs(f(1)) == 1",
-    "from operator import *\nassert abs(f(1)) == 1",
-    "import cmath as math\nassert math.isclose(f(1), 1)",
-    "assert f(1).__class__ == int",
-    "assert '{0.real}'.format(f(1)) == '1'",
-    "assert eval('1') == f(1)",
-    "assert f(1)",
-    "assert True",
-    "assert f(",
-    "assert f(1) == 'f(1)'",
-    "def check(candidate):\n    assert candidate(1) == 1\ncheck(g)",
-    "ROWS_ = 1\nassert f(1)",
-    "with f: pass",
-)
-SETUPS = {"assert f(1)": "import random\nrandom.seed(0)"}
+MORE_TABLES = {
+    "x = f(1)\nassert x == 1 and f(f(1)) == f(1)": "def f(x): return x",
+    "for x in [1]:\n    for y in (3,):\n        assert f(x, y) == 3": "def f(x, y): return x * y",
+    "def near(a, b): return abs(a - b) < 1e-6\nassert near(f(3.5), 0.5)": "def f(x): return x - 3",
+    "def abs(x): return [x]\nassert abs(f(1)) == [1]": "def f(x): return x",
+    "import copy\nx = [1]\ny = copy.copy(x)\nassert f(x) == 1 and x == y": "def f(x): return 1",
+    "try:\n    f(-1)\nexcept ValueError as error:\n    assert str(error) == 'no'\nelse:\n"
+    "    assert False": "def f(x): raise ValueError('no')",
+    "x = f(1)\nx.append(2)\nassert x == [1, 2] and f(1) == [1]": "def f(x): return [x]",
+    "assert -0.0 == f(0) and str(f(0)) == '-0.0'": "def f(x): return -0.0",
+    "x = f(1)\nassert x != x": "def f(x): return float('nan')",
+    "assert [*f(3)] == [0, 1, 2]": "def f(x): yield from range(x)",
+    "while (x := f(1)) < 1: pass\nassert x == 1": "def f(x): return x",
+    "assert f(1) == 2\nassert f(1) == 3": "n = [1]\ndef f(x):\n    n[0] += x\n    return n[0]",
+}
+WITH_CARE = {
+    "from math import *\nassert floor(f(1)) == floor(pi)": "def f(x): return 3.5",
+    "assert type(f(1)) == tuple": "def f(x): return (x,)",
+}
+"""Tests on data too, after which the worker ends."""
+HARMFUL = {
+    "import cmath as math\nassert math.isclose(f(1), 1)": "",
+    "assert f(1).__class__ == int": "",
+    "assert '{0.real}'.format(f(1)) == '1'": "",
+    "assert eval('1') == f(1)": "",
+    "assert f(1)": "import random\nrandom.seed(0)",
+    "def h(open): pass\nassert open('a') == f(1)": "",
+    "def h(__builtins__): pass\nassert __builtins__ == f(1)": "",
+    "def h(_\uff3fbuiltins__): pass\nassert f(1)": "",
+    "import math as __builtins__\nassert f(1)": "",
+    "try: pass\nexcept ValueError as __builtins__: pass": "",
+    "t = type\nassert t('A', (), {}) == f(1)": "",
+    "assert type('A', (), {}) == f(1)": "",
+    "import math\nmath.pi = 3\nassert f(1)": "",
+    "import math\ndel math.pi\nassert f(1)": "",
+    "import math\nfor math.pi in (1, 2): assert f(1)": "",
+    "from math import *\nassert f(1)": "",
+    "from operator import attrgetter as abs\nassert abs('real')(f(1))": "",
+    "def h(): yield f(1)\nassert [*h()]": "",
+    "class A: x = f(1)": "",
+    "match f:\n    case object(gi_frame=x): pass": "",
+    "assert (x for x in f(1)).gi_frame": "",
+    "import random\nassert f(random.random())": "",
+    ">>> f(1)": "",
+    "def test_f():\n    '>>> import os'": "",
+    f"x = f(1){'+1' * 3000}": "",
+}
+"""With the setup of each."""
 
 
-def why(of: Task) -> str:
-    try:
-        return "" if tables_of(of) else "no checks"
-    except NoTableError as error:
-        return str(error)
+def is_table(of: Task) -> bool:
+    return not PreparedTask(of, Limits(), stop_early=True).first_features.objects
 
 
 @pytest.mark.parametrize("test", TABLES)
-def test_asserts_about_answers_are_a_table_on_which_a_right_program_passes(test: str) -> None:
+def test_asserts_about_answers_are_a_table_without_a_reference_too(test: str) -> None:
     one = task("f", test)
-    assert why(one) == ""
+    assert is_table(one)
     right, wrong = judge_all([Job(one, TABLES[test]), Job(one, "def f(*a, **k): return 7.5")])
     assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
     assert wrong.verdict is Verdict.WRONG
     assert "gives 7.5 at `assert" in wrong.detail or ": " in wrong.detail
 
 
-@pytest.mark.parametrize("test", PROGRAMS)
-def test_a_test_that_does_more_is_no_table(test: str) -> None:
-    assert why(task("f", test, setup=SETUPS.get(test, "")))
+@pytest.mark.parametrize("test", [*MORE_TABLES, *WITH_CARE])
+def test_a_test_runs_on_data_where_that_is_enough_for_its_reference(test: str) -> None:
+    program = {**MORE_TABLES, **WITH_CARE}[test]
+    one = task("f", test, reference=program)
+    right, wrong = judge_all([Job(one, program), Job(one, "def f(*a): return {None}")])
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
+    assert wrong.verdict is Verdict.WRONG
 
 
-@pytest.mark.parametrize("setup", ["from math import *", "abs = len", "def abs(x): return 1"])
-def test_a_setup_that_binds_what_a_test_uses_makes_it_no_table(setup: str) -> None:
-    assert why(task("f", "assert abs(f(1)) == 1", setup=setup))
+@pytest.mark.parametrize("test", HARMFUL)
+def test_after_a_test_that_may_change_a_worker_the_worker_ends(test: str) -> None:
+    assert not is_harmless([HARMFUL[test], test])
+
+
+@pytest.mark.parametrize("test", [*TABLES, *MORE_TABLES])
+def test_other_tests_leave_the_worker_for_another_program(test: str) -> None:
+    assert is_harmless([test])
+
+
+IDENTITY = "def f(x): return x"
 
 
 def judged(test: str, program: str) -> Execution:
@@ -91,6 +128,9 @@ def test_a_wrong_answer_is_told_with_the_assert_and_its_message() -> None:
         judged(test, "def f(x): return 0").detail
         == "AssertionError: one at `assert f(1) == 1, 'one'`"
     )
+    loop = task("f", "for x in (1, 2):\n    y = f(x)\n    assert y == x", reference=IDENTITY)
+    (looped,) = judge_all([Job(loop, "def f(x): return 1")])
+    assert looped.detail == "AssertionError: gives 1 at `assert y == x`"
     late = judged(test, "def f(x): return [1, 5][x - 1]")
     assert late.detail == "AssertionError: gives 5 at `assert f(2) == 2`"
     raising = judged(test, "def f(x): raise KeyError(x)")
@@ -113,15 +153,71 @@ def test_a_worker_takes_another_job_after_tables_alone() -> None:
     assert {one.verdict for one in judged_in_turn(*jobs)} == {Verdict.PASS}
 
 
-def test_nearly_all_real_tests_of_functions_are_tables() -> None:
+SORTS = "x = [2, 1]\nassert f(x) is None\nassert x == [1, 2]"
+
+
+@pytest.mark.parametrize(("test", "program"), [
+    (SORTS, "def f(x): x.sort()"),
+    ("d = {}\nf(d)\nassert d == {'k': 1}", "def f(d): d['k'] = 1"),
+    ("d = {'a': [1]}\nf(d)\nassert d == {'a': [1, 2]}", "def f(d): d['a'].append(2)"),
+    ("s = {1}\nf(s)\nassert s == {1, 2}", "def f(s): s.add(2)"),
+    ("m = [[1, 2], [3, 4]]\nf(m)\nassert m == [[3, 1], [4, 2]]",
+     "def f(m): m[:] = [list(row) for row in zip(*m[::-1])]"),
+    ("m = [[1, 2]]\nrow = m[0]\nf(m)\nassert row == [2, 1]", "def f(m): m[0].reverse()"),
+    ("from collections import deque\nq = deque([1])\nf(q)\nassert q == deque([2, 1])",
+     "def f(q): q.appendleft(2)"),
+    ("x = [1]\ny = f(x)\ny.append(2)\nassert x == [1, 2]", "def f(x): return x"),
+    ("x = [1]\nassert f(x, x) == [1, 1]", "def f(x, y):\n    y.append(1)\n    return x"),
+])  # fmt: skip
+@pytest.mark.parametrize("has_reference", [True, False])
+def test_what_a_call_does_to_an_argument_is_done_to_the_tests(
+    test: str, program: str, has_reference: bool
+) -> None:
+    one = task("f", test, reference=program if has_reference else None)
+    right, wrong = judge_all([Job(one, f"{program}  #"), Job(one, "def f(*a): return 3")])
+    assert right.verdict is Verdict.PASS, right
+    assert wrong.verdict is Verdict.WRONG, wrong
+    assert not (has_reference and right.forgeable)
+
+
+@pytest.mark.parametrize(("test", "program"), [
+    ("assert f(lambda x: x + 1, 1) == 2", "def f(g, x): return g(x)"),
+    ("assert f(1)(2) == 3", "def f(x): return lambda y: x + y"),
+    ("import math\nassert f(math.sqrt, 4) == 2", "def f(g, x): return g(x)"),
+    ("s = f()\ns.append(1)\nassert s.pop() == 1",
+     "class S:\n    append = lambda s, x: setattr(s, 'x', x)\n    pop = lambda s: s.x\n"
+     "def f(): return S()"),
+])  # fmt: skip
+@pytest.mark.parametrize("has_reference", [True, False])
+def test_a_table_that_needs_objects_runs_with_handles(
+    test: str, program: str, has_reference: bool
+) -> None:
+    one = task("f", test, reference=program if has_reference else None)
+    right, again, wrong = judge_all(
+        [Job(one, program), Job(one, f"{program}  #"), Job(one, "def f(*a): return 3")]
+    )
+    assert [right.verdict, again.verdict, wrong.verdict] == ["pass", "pass", "wrong"], wrong
+
+
+FORGED = "class A:\n    __sub__ = lambda s, o: 0.0\ndef f(x): return A()"
+
+
+def test_an_object_passes_no_table_of_which_the_reference_answers_with_data() -> None:
+    test = "x = f(3.5)\nassert abs(x - 0.5) < 1e-6"
+    with_reference = task("f", test, reference="def f(x): return x - 3")
+    forged, unknown = judge_all([Job(with_reference, FORGED), Job(task("f", test), FORGED)])
+    assert forged.verdict is Verdict.WRONG, forged
+    assert unknown.forgeable or not unknown.passed, unknown
+
+
+def test_nearly_all_real_tests_of_functions_leave_their_worker_as_it_was() -> None:
+    counts = {"humaneval": 160, "mbpp:all": 971}
     try:
-        sets = {name: load(name) for name in ("humaneval", "mbpp:all")}
+        sets = {name: load(name) for name in counts}
     except DataError as error:
         pytest.skip(str(error))
-    counted = {name: sum(not why(one) for one in tasks) for name, tasks in sets.items()}
-    assert counted == {"humaneval": 155, "mbpp:all": 970}
-
-
-def test_checks_of_other_kinds_are_no_tables() -> None:
-    two = Task("t", "", (Check("assert f(1)"), Check("f(1)")), "f")
-    assert why(two)
+    codes = {
+        name: [[one.setup, *(kind_of(it).code(it)[0] for it in one.checks)] for one in tasks]
+        for name, tasks in sets.items()
+    }
+    assert {name: sum(map(is_harmless, codes[name])) for name in codes} == counts

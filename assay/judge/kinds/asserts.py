@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assay.checks import Check
-from assay.judge.kinds.calls import Bench, show_value
+from assay.judge.kinds.calls import Bench
 from assay.judge.kinds.kind import Kind, Part
 from assay.judge.protocol import Outcome
-from assay.judge.requests import DETAIL
 from assay.judge.task_code import parsed
-from assay.judge.test_code import compiled, outcome_of, require_asked, run_piece
+from assay.judge.test_code import require_asked, run_piece
 
 if TYPE_CHECKING:
     from assay.types import Task
@@ -36,30 +35,6 @@ def run_check(source: str, number: int, bench: Bench) -> Outcome:
     if outcome.how != "unasked":
         bench.builtin.take_answers(bench.namespace, known)
     return outcome
-
-
-def run_table(table: tuple[str, list[str]], number: int, bench: Bench) -> list[Part]:
-    """One part, of a table (judge/tables.py)."""
-    exec(compiled(table[0], f"<table {number}>"), names := dict[str, Any](show=show_value))
-    return [partial(run_rows, names["ROWS_"], table[1], bench)]
-
-
-def run_rows(rows: list[Any], lines: list[str], bench: Bench) -> Outcome:
-    """Ask for the answer to each call, up to the first that is not right."""
-    connection, pack = bench.connection, bench.connection.packer.pack
-
-    def decide(test: Callable[[Any], None], given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        call = [[*map(pack, given)], {name: pack(value) for name, value in named.items()}]
-        answer = connection.call_packed(bench.caller.entry_point, call)
-        test(connection.arrivals.value(answer, only_data=True))
-
-    for (call, test), line in zip(rows, lines, strict=True):
-        ended = outcome_of(partial(decide, test, *call), ("", ""), connection)
-        if ended.how == "wrong":
-            return Outcome("wrong", f"{ended.detail} at `{line}`"[:DETAIL])
-        if ended.how != "held":
-            return ended
-    return Outcome("held")
 
 
 def short(text: str) -> str:

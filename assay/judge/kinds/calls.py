@@ -21,7 +21,15 @@ from assay.judge.kinds.kind import Kind, Part
 from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
 from assay.judge.requests import DETAIL
-from assay.judge.test_code import LazyBuiltins, Namespace, Piece, compiled, describe
+from assay.judge.test_code import (
+    LazyBuiltins,
+    Namespace,
+    Piece,
+    compiled,
+    describe,
+    shorten,
+    show_value,
+)
 from assay.judge.unpack_objects import Opaque
 
 if TYPE_CHECKING:
@@ -35,7 +43,6 @@ LARGE = 1 << 20
 """Characters of JSON beyond which an answer is not kept: every job would carry it."""
 RECOMPUTED: Json = {"recomputed": []}
 """Stands for such an answer: the worker then runs the reference itself."""
-SHOWN = 110
 STEP_SECONDS = 0.01
 """The sandbox hears that a call begins, unless it heard so a moment ago."""
 NAMES = """from array import array
@@ -202,19 +209,6 @@ def near(value: complex, expected: complex, tolerance: float) -> bool:
     if tolerance == 0:
         return False
     return cmath.isclose(value, expected, rel_tol=0, abs_tol=tolerance + RELATIVE * abs(expected))
-
-
-def show_value(value: object) -> str:
-    """A value for messages, shortened."""
-    try:
-        return shorten(repr(value))
-    except ValueError:
-        return f"an int of more than {sys.get_int_max_str_digits()} digits"
-
-
-def shorten(text: str) -> str:
-    """The text, shortened at its end."""
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def run(call: list[Any], number: int, bench: Bench) -> list[Part]:

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from assay.errors import DataError
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import CodecError
-from assay.judge.kinds.calls import Calls, equal, shorten
+from assay.judge.kinds.calls import Calls, equal
 from assay.judge.kinds.kind import Decision, ProgramRun
+from assay.judge.test_code import shorten
 from assay.languages import DRIVERS, Language, language_named
 from assay.sandbox.program import Result
 from assay.types import Call, Task, Verdict, failing
