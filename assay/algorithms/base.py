@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from assay.config.messages import refusal
+from assay.errors import SettingsError
 from assay.maths.arrays import to_array, to_tensor
 from assay.maths.masked import LossMean
 from assay.policy.forward import ModelOutput
-from assay.registry import Registry
+from assay.registry import Registry, one_line, place_of
 from assay.types import Batch, Sample
 
 Numbers = Mapping[str, Tensor]
@@ -93,6 +95,7 @@ class AlgorithmSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+T = TypeVar("T")
 S = TypeVar("S", bound=AlgorithmSettings)
 
 
@@ -110,9 +113,33 @@ class AlgorithmFactory:
         """
         values = {key: value for key, value in table.items() if key != "name"}
         try:
-            return self.make(self.settings.model_validate(values))
+            settings = self.settings.model_validate(values)
+            return returned(self.make, _is_algorithm, "an Algorithm, as build() does", settings)
         except ValidationError as error:
             raise refusal(error, self.settings.model_fields, "algorithm") from None
+
+
+def _is_algorithm(result: object, arguments: object) -> bool:
+    return isinstance(result, Algorithm)
+
+
+def returned(
+    function: Callable[..., T], is_right: Callable[[object, Sequence[Any]], bool], must: str,
+    *arguments: Any,
+) -> T:  # fmt: skip
+    """What a function of an algorithm returns. Raises SettingsError that names its file and line
+    where it takes other arguments, or returns anything that is not what it `must`.
+    """
+    what = f"{place_of(function)}{getattr(function, '__name__', 'the function')} must"
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        why = f"{what} take {len(arguments)} arguments ({one_line(error)})"
+        raise SettingsError(why) from None
+    result = function(*arguments)
+    if not is_right(result, arguments):
+        raise SettingsError(f"{what} return {must}")
+    return result
 
 
 algorithms: Registry[AlgorithmFactory] = Registry("algorithm", "assay.algorithms")
@@ -120,6 +147,8 @@ algorithms: Registry[AlgorithmFactory] = Registry("algorithm", "assay.algorithms
 
 def algorithm(settings: type[S]) -> Callable[[Callable[[S], Algorithm]], Callable[[S], Algorithm]]:
     """Register a function from settings to an Algorithm under its own name."""
+    if not isinstance(settings, type):
+        raise SettingsError(f"{place_of(settings)}write @algorithm(Settings), with its class")
 
     def register(make: Callable[[S], Algorithm]) -> Callable[[S], Algorithm]:
         algorithms.add(make.__name__, AlgorithmFactory(settings, make, make.__doc__ or ""))

@@ -13,8 +13,9 @@ p_engine the probability with which the engine sampled the token. The learner av
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -27,6 +28,7 @@ from assay.algorithms.base import (
     never,
     no_advantage,
     numbered,
+    returned,
     rollout_totals,
     rollouts_of,
     with_advantage,
@@ -46,6 +48,10 @@ from assay.types import Batch, Sample
 
 RUNNING_DECAY = 0.9
 """Weight of past steps in the running mean of rewards."""
+LOSS = (
+    "(loss, numbers to log): a tensor [B, T] that has the gradient of ratios or log-probabilities,"
+    " and a dict of tensors [B, T]"
+)
 Surrogate = Callable[[Any, Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
 """Maps settings and ratios, log-probabilities, advantages [B, T] to a loss [B, T] and numbers to
 log."""
@@ -71,6 +77,8 @@ def build(
     kl_in_loss = settings.kl > 0 and settings.kl_in == "loss"
     terms += (kl_penalty,) * kl_in_loss + (entropy_bonus,) * (settings.entropy_bonus > 0)
     running = torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
+    surrogate = partial(returned, surrogate, _is_loss, LOSS)
+    estimator = estimator and partial(returned, estimator, _is_samples, "a list of samples")
     policy_gradient = PolicyGradient(settings, surrogate, estimator, terms, running)
     return Algorithm(
         loss=policy_gradient.loss,
@@ -88,6 +96,21 @@ def build(
         max_resamples=settings.max_resamples if settings.zero_variance_groups == "resample" else 0,
         running_baseline=running,
     )
+
+
+def _is_loss(result: object, arguments: Sequence[Any]) -> bool:
+    """Whether it neither broadcasts nor lacks a gradient."""
+    ratios: Tensor = arguments[1]
+    match result:
+        case (Tensor() as loss, Mapping() as numbers):
+            tensors = [loss, *numbers.values()]
+            same = all(isinstance(one, Tensor) and one.shape == ratios.shape for one in tensors)
+            return same and loss.requires_grad == ratios.requires_grad
+    return False
+
+
+def _is_samples(result: object, arguments: object) -> bool:
+    return isinstance(result, list) and all(isinstance(one, Sample) for one in result)
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,10 @@ def check(
         write_atomically(report, json.dumps(summary, indent=1) + "\n")
     if output is not None:
         checking.write_tasks(output, reports)
-    kept = f"\nkept {summary['kept']} of {len(reports)} tasks"
+    tables = [checking.table(reports)] if summary["flawed"] else []
+    kept = f"kept {summary['kept']} of {len(reports)} tasks"
     if summary["flawed"] and report is None:
         kept += "; --report FILE writes the reason of each finding"
-    options.print_result(summary, as_json, [checking.table(reports)], kept)
+    options.print_result(summary, as_json, tables, kept)
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)

@@ -16,8 +16,11 @@ from assay.progress import Progress
 def grade(
     tasks: options.Tasks,
     samples: Annotated[
-        Path, typer.Option(help='Rows {"task_id", "completion"} or {"task_id", "solution"}.')
+        Path, typer.Option(help='Rows {"task_id", "reply"}, or "solution", or "completion".')
     ],
+    output: Annotated[
+        Path | None, typer.Option(help="Where the verdicts go: SAMPLES.verdicts.jsonl.")
+    ] = None,
     server: Annotated[
         list[str] | None, typer.Option(help="URL of an `assay serve` that judges; may be repeated.")
     ] = None,
@@ -28,7 +31,11 @@ def grade(
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
 ) -> None:
-    """Judge completions from FILE, and write FILE.verdicts.jsonl next to it."""
+    """Judge a file of samples, and write the verdict of each to a file.
+
+    Of a row counts "solution", a whole program, else "completion", which continues the task's
+    stub, else "reply", a model's reply that holds the program.
+    """
     from pydantic import ValidationError
 
     from assay.config.messages import refusal
@@ -44,7 +51,7 @@ def grade(
         raise refusal(error, (), "judge") from None
     with Progress() as progress:
         progress.phase(f"loading {tasks}")
-        graded = grading.grade(samples, load(tasks), judge=judge, progress=progress)
+        graded = grading.grade(samples, load(tasks), judge=judge, output=output, progress=progress)
     low, high = graded.interval.low, graded.interval.high
     rate = "none: no sample was judged"
     if graded.pass_at_1 is not None:

@@ -37,7 +37,8 @@ def plan(
     options.quiet_transformers()
     if not as_json:
         for settings in planned.stages:
-            typer.echo(f"# stage {settings.stage}\n{dump(settings)}")
+            changed = dump(settings, exclude_defaults=True)
+            typer.echo(f"# stage {settings.stage}: what is not at its default\n{changed}")
     with Progress() as progress:
         from assay.train.forecast import forecast
 

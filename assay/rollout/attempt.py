@@ -77,8 +77,8 @@ def make_prompts(
     prompted = [PromptedTask(task, prompter.prompt(task), prompter.stop(task)) for task in tasks]
     return within(
         limit, [(len(one.prompt), one.task.id, one) for one in prompted], too_long,
-        f"a prompt of {{}} tokens: with max_tokens = {max_tokens} that is more than the model's"
-        f" context of {context_length}",
+        f"a prompt of {{}} tokens: with max_tokens = {max_tokens}, which rollout and"
+        f" evaluate may lower, that is more than the model's context of {context_length}",
     )  # fmt: skip
 
 

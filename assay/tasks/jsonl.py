@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from assay.errors import SettingsError
@@ -25,6 +26,14 @@ TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
 """A row with one of these fields is a task; any other is only for SFT."""
 OTHER_TESTS = {"test_cases", "testcases", "unit_tests", "public_tests", "input_output"}
 """What other sets call their tests."""
+OTHER_NAMES = {
+    "solution": "reference", "solutions": "reference", "canonical": "reference",
+    "question": "prompt", "instruction": "prompt", "problem": "prompt", "description": "prompt",
+    "outputs": "expected", "function_name": "entry_point", "fn_name": "entry_point",
+    "func_name": "entry_point", "starter_code": "stub", **dict.fromkeys(OTHER_TESTS, "tests"),
+}  # fmt: skip
+"""What other sets call a field, and what assay does."""
+EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
 REPLIES = {"completion", "answer", "messages"}
 FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
@@ -59,9 +68,14 @@ def unknown_fields(row: Row) -> dict[str, str]:
     known = FIELDS | (REPLIES if row.fields.keys().isdisjoint(TESTS) else set())
     if row.fields.get("format") == exact.FORMAT or published.is_verl(row):
         return {}
-    offers = {name: suggest(name, sorted(known)) for name in row.fields.keys() - known - MBPP}
+    offers = {
+        name: f"assay calls it {OTHER_NAMES[name]!r}"
+        if name in OTHER_NAMES
+        else suggest(name, sorted(known))
+        for name in row.fields.keys() - known - MBPP
+    }
     return {
-        name: f"{name!r} ({offer})" if offer.startswith("did") else repr(name)
+        name: repr(name) if offer.startswith("known") else f"{name!r} ({offer})"
         for name, offer in offers.items()
     }
 
@@ -88,10 +102,7 @@ def task_of(row: Row) -> Task:
     ):
         return _without_tests(row)
     for name in OTHER_TESTS.intersection(row.fields) if TESTS.isdisjoint(row.fields) else ():
-        raise row.wrong(
-            f"{name!r} is not read; name asserts 'tests', and make what a program reads and prints"
-            " 'exchanges', each with a 'stdin' and a 'stdout'"
-        )
+        raise row.wrong(f"{name!r} is not read; name asserts 'tests'; {EXCHANGES}")
     language = row.language()
     if row.fields.get("format") == exact.FORMAT:
         return exact.task_of(row)
@@ -166,7 +177,11 @@ def _conversation(row: Row) -> list[Message]:
 
 def _program(row: Row, task: Task) -> Task:
     """`task` with exchanges."""
-    ends = columns(row.tables("exchanges"), "stdin", "stdout")
+    pairs = row.tables("exchanges")
+    for pair, end in product(pairs, ("stdin", "stdout")):
+        if end not in pair.fields:
+            pair.text(end)
+    ends = columns(pairs, "stdin", "stdout")
     checker = row.text("checker", default="")
     if (
         checker
@@ -227,7 +242,8 @@ def _tests(row: Row) -> tuple[str, ...]:
         raise row.wrong(
             "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`"
         )
-    tests = row.texts("tests") if "tests" in row.fields else (row.text("test"),)
+    what = f"a list of strings; {EXCHANGES}"
+    tests = row.texts("tests", what) if "tests" in row.fields else (row.text("test"),)
     if not any(test.strip() for test in tests):
         raise row.wrong("has no tests; add an assert, or remove the row")
     return tests
@@ -285,6 +301,7 @@ def _entry_point(row: Row) -> str:
     function = called(tests, parsed(row.text(field, default=""), row, field))
     if function is None:
         raise row.wrong(
-            "'entry_point' is missing; add the name of the function that the tests call"
+            "'entry_point' is missing; add the name of the function that the tests call, or a"
+            f" 'reference' that defines it; {EXCHANGES}"
         )
     return function

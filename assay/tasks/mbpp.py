@@ -68,7 +68,7 @@ def task_of(row: Row) -> Task:
         "\n"
     )
     return Task(
-        id=f"MBPP/{row.fields.get('task_id')}",
+        id=f"MBPP/{row.fields.get('task_id', row.place)}",
         prompt='"""\n' + "\n".join([text, *tests]) + '\n"""\n',
         checks=tuple(Check(test, hidden=False) for test in tests),
         entry_point=entry_point,

@@ -73,11 +73,11 @@ class Row:
             raise self.wrong(f"{name!r} is {_kind(value)}; make it a string")
         return self._normalised(name, value)
 
-    def texts(self, name: str) -> tuple[str, ...]:
+    def texts(self, name: str, what: str = "a list of strings") -> tuple[str, ...]:
         """A field that is a list of strings; empty when absent. Raises DataError for anything
-        else.
+        else, which asks for `what`.
         """
-        texts = self.items(name, str, "a list of strings")
+        texts = self.items(name, str, what)
         return tuple(self._normalised(name, text) for text in texts)
 
     def table(self, name: str) -> Row:
@@ -291,7 +291,12 @@ def _json(file: Path) -> Iterator[tuple[str, object]]:
         text = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"{file} does not exist; give the path of a file of tasks") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{file}, line {line}: no UTF-8 ({error.reason}); save the file as UTF-8"
+        ) from error
+    except (OSError, EOFError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     line, end, decode = 1, 0, json.JSONDecoder().raw_decode
     while (start := SPACE.match(text, end).end()) < len(text):  # type: ignore[union-attr]
