@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
-TREES = {file: ast.parse(file.read_text()) for file in FILES}
 LAYERS = [
     "checks", "tools", "types", "errors", "tuning", "registry", "files", "sync", "progress", "http",
     "endpoint",
@@ -64,6 +64,12 @@ them at 120 columns without trailing commas, so that wrapping costs nothing."""
 JOINED = ["--isolated", "--line-length", "120", "--config", "format.skip-magic-trailing-comma=true"]
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The files, parsed: a second that a worker without these tests need not wait."""
+    return {file: ast.parse(file.read_text()) for file in FILES}
+
+
 def name_of(file: Path) -> str:
     return file.relative_to(PACKAGE).as_posix()
 
@@ -84,7 +90,7 @@ def imports(tree: ast.AST) -> set[str]:
 
 
 def test_imports_only_point_up_the_list_of_layers() -> None:
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         layer = name_of(file).removesuffix(".py").split("/")[0]
         if layer == "__init__":
             continue
@@ -104,7 +110,7 @@ def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) 
     for place, module in enumerate(order):
         path = PACKAGE / folder / module
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            inside = {one.removeprefix(package).split(".")[0] for one in imports(TREES[file])
+            inside = {one.removeprefix(package).split(".")[0] for one in imports(trees()[file])
                       if one.startswith(package)}  # fmt: skip
             below = inside & set(order[place + 1 :])
             listed = CIRCLES.get(name_of(file), set()) & set(order)
@@ -112,7 +118,7 @@ def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) 
 
 
 def test_files_classes_and_functions_stay_within_their_budgets() -> None:
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         name = name_of(file)
         assert len(file.read_text().splitlines()) <= FILE_LINES, f"{name} is too long"
         for node in ast.walk(tree):
@@ -156,7 +162,7 @@ def test_the_package_stays_within_its_budgets(tmp_path: Path) -> None:
 def test_a_file_says_in_its_first_line_what_it_is_for() -> None:
     silent = [
         name_of(file)
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
         if tree.body and not (ast.get_docstring(tree) or "").strip()
     ]
     assert silent == []

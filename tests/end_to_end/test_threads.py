@@ -57,6 +57,7 @@ assert done.exit_code == 0, done.output
 print(json.dumps([(name, before - first, after - first) for name, before, after in found]))
 """
 LARGER = TINY.replace("vocabulary = 320\nwidth = 64", "vocabulary = 2048\nwidth = 256")
+LARGER = LARGER.replace("steps = 4", "steps = 1").replace("steps = 3", "steps = 2")
 """Of a model whose loading and learning two threads share."""
 
 

@@ -11,6 +11,7 @@ import pytest
 from assay.errors import DataError
 from assay.judge import Job, Judge
 from assay.judge.exchange_runner import combined
+from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn, programs_run
 from tests.judge.opened import judge_all, with_judge
@@ -113,7 +114,8 @@ def test_a_program_fails_by_its_cause(program: str, verdict: Verdict, detail: st
 
 def test_right_output_before_a_loop_is_a_timeout() -> None:
     task = Task("one", "", (Exchange("", "1"),), "")
-    execution = judged("import os\nprint(1, flush=True)\nos.close(1)\nwhile True: pass", task)
+    program = "import os\nprint(1, flush=True)\nos.close(1)\nwhile True: pass"
+    (execution,) = judge_all([Job(task, program)], Limits(cpu_seconds=0.3))
     assert execution.verdict is Verdict.TIMEOUT
 
 
