@@ -46,7 +46,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 def work_folders_left() -> list[str]:
     """Work folders whose supervisor has ended; another test may run beside this one."""
     folders = [folder.name for folder in Path("/dev/shm").glob("assay-*-work*")]
-    return [one for one in folders if not Path(f"/proc/{one.split('-')[2]}").exists()]
+    return [one for one in folders if not Path(f"/proc/{one.split('-')[1]}").exists()]
 
 
 def shell(text: str, folder: Folder = EMPTY, **options: object) -> Program:
