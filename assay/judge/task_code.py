@@ -62,16 +62,17 @@ def is_harmless(sources: Sequence[str]) -> bool:
 
 def only_asserts(source: str, function: str) -> bool:
     """Whether code calls a function only in asserts, once in each, calls none of its answers, and
-    uses no variables.
+    uses no variables and nothing else of the program.
     """
-    tree = parsed(source)
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    variables = {it.id for it in names if not isinstance(it.ctx, ast.Load)}
-    used = {it.id for it in names if isinstance(it.ctx, ast.Load)}
+    nodes = [*ast.walk(parsed(source))]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    bound = {it for node in nodes if not isinstance(node, ast.Name) for it in _identifiers(node)}
+    asserts = [node for node in nodes if isinstance(node, ast.Assert)]
     single = all(len(_calls(node.test, function)) < 2 for node in asserts)
     counted = sum(len(_calls(node, function)) for node in asserts)
-    return single and counted == len(_calls(tree, function)) and variables.isdisjoint(used)
+    all_calls = _calls(parsed(source), function)
+    return used <= bound | FUNCTIONS | {function} and single and counted == len(all_calls)
 
 
 def _calls(tree: ast.AST, function: str) -> list[ast.Call]:

@@ -89,7 +89,7 @@ def test_the_share_of_tests_that_pass_is_exact() -> None:
     source = "".join(f"def test_{n}():\n    assert f({n}) == {min(n, 3)}\n" for n in range(5))
     (run,) = judge_all([Job(of(source), "def f(x): return x")], stop_early=False)
     assert (run.verdict, run.passed, run.total) == (Verdict.WRONG, 4, 5)
-    assert run.detail == "test_4: AssertionError at `assert f(4) == 3`"
+    assert run.detail == "test_4: AssertionError: gives 4 at `assert f(4) == 3`"
 
 
 NO_PASS = {
