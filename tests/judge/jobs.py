@@ -62,7 +62,7 @@ NO_TABLE = "class NoTable: pass\n"
 
 
 def as_program(test: str) -> str:
-    """The test, as one that is no table (judge/tables.py)."""
+    """The test, as one that has the program's objects where there is no reference."""
     return NO_TABLE + test
 
 

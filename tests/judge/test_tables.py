@@ -12,7 +12,7 @@ from assay.judge.task_code import is_harmless
 from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.types import Execution, Task, Verdict
-from tests.judge.jobs import judged_in_turn, task
+from tests.judge.jobs import judged_in_turn, programs_run, task
 
 CHECK = "METADATA = {'a': 1}\n\ndef check(candidate):\n    %s\n    assert True, 'here'\n\ncheck(f)"
 TABLES = {
@@ -197,6 +197,18 @@ def test_a_table_that_needs_objects_runs_with_handles(
         [Job(one, program), Job(one, f"{program}  #"), Job(one, "def f(*a): return 3")]
     )
     assert [right.verdict, again.verdict, wrong.verdict] == ["pass", "pass", "wrong"], wrong
+
+
+def test_what_the_reference_has_shown_later_programs_get_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = programs_run(monkeypatch)
+    reference = "class P:\n    def __init__(s, x): s.x = x\ndef f(x): return P(x)"
+    one = task("f", "p = f(3)\nassert p.x == 3", reference=reference)
+    jobs = [Job(one, f"{reference}  # {n}") for n in range(3)]
+    assert {done.verdict for done in judged_in_turn(*jobs)} == {Verdict.PASS}
+    on_data, trials = 1, 3
+    assert len(programs) == on_data + trials + len(jobs)
 
 
 FORGED = "class A:\n    __sub__ = lambda s, o: 0.0\ndef f(x): return A()"
