@@ -66,7 +66,8 @@ def read_files(path: Path) -> list[TomlFile]:
 
 def _read(path: Path, above: list[TomlFile], folder: Path | None = None) -> TomlFile:
     """`above` are the files that led here, each through its `base`; paths are relative to `folder`,
-    or to the file's."""
+    or to the file's.
+    """
     named = f"{above[-1].path}: base {str(path)!r}" if above else f"settings file {path}"
     try:
         if path.resolve() in [file.path.resolve() for file in above]:
