@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from assay.judge import Job, judge_all
+from assay.judge import Job
+from assay.sandbox.limits import Limits
 from assay.types import FAILING, Call, Check, Exchange, Task, Verdict, failing
+from tests.judge.opened import judge_all
 
 ASSERTS = tuple(Check(f"assert f({n}) == {n + 1}") for n in range(1, 5))
 CALLS = (Call("[1]", "2"), Call("[2]", "9"), Call("[3]", "4"), Call("[4]", "7"))
@@ -32,7 +34,7 @@ def test_each_check_that_fails_is_named_by_its_number_with_how_and_why(
     checks: Any, program: str, expected: list[tuple[str, str, str]]
 ) -> None:
     task = Task(id="each", prompt="", checks=checks, entry_point="f")
-    (execution,) = judge_all([Job(task, program)], stop_early=False)
+    (execution,) = judge_all([Job(task, program)], Limits(cpu_seconds=0.3), stop_early=False)
     found = [(test.name, test.outcome) for test in execution.tests]
     assert found == [(name, outcome) for name, outcome, _ in expected]
     for test, (_, _, detail) in zip(execution.tests, expected, strict=True):

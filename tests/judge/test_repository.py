@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.canaries import canaries
 from assay.judge.kinds.repository_cheats import diff_of
 from assay.judge.prepared_task import PreparedTask
@@ -28,6 +28,7 @@ from assay.tasks import exact
 from assay.tasks.jsonl import jsonl
 from assay.tasks.rows import Row
 from assay.types import Completion, Execution, Rollout, Task, Turn, Verdict
+from tests.judge.opened import judge_all
 from tests.repositories import (
     AT,
     FIXES,

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from assay.extract import program
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.languages import language_named
 from assay.types import Call, Exchange, Execution, Task, Verdict
+from tests.judge.opened import judge_all
 from tests.judge.test_driven_calls import MIXED, NESTED, RAISES
 from tests.judge.test_languages import INSTALLED
 
@@ -47,7 +48,7 @@ ATTACKS = {
 
 
 def judged(task: Task, *programs: str) -> list[Execution]:
-    return judge_all([Job(task, one) for one in programs], slots=2, stop_early=False)
+    return judge_all([Job(task, one) for one in programs], stop_early=False)
 
 
 def test_a_program_adds_raises_and_is_told_the_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.kinds.find import kind_of
 from assay.judge.prepared_task import PreparedTask
 from assay.judge.task_code import is_harmless
@@ -13,6 +13,7 @@ from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn, programs_run, task
+from tests.judge.opened import judge_all
 
 CHECK = "METADATA = {'a': 1}\n\ndef check(candidate):\n    %s\n    assert True, 'here'\n\ncheck(f)"
 TABLES = {
