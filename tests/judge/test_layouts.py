@@ -94,6 +94,9 @@ LAYOUTS = {
     "final arguments": f"class Sum {{ public {JAVA.replace('String[] a', 'final String... a')} }}",
 }
 
+FEW = ["record", "main beside a public class"]
+"""Those of `make test`: each takes two seconds of the compiler."""
+
 
 def adds(language: str, stdin: str = "1 2\n", stdout: str = "3\n") -> Task:
     return Task("sum", "", (Exchange(stdin, stdout),), "", language=language)
@@ -108,7 +111,7 @@ def assert_all_pass(programs: dict[str, str]) -> None:
     assert not failed
 
 
-@pytest.fixture(params=WITHOUT)
+@pytest.fixture(params=["A", pytest.param("C", marks=pytest.mark.long)])
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The tier as which this machine is taken."""
     found = probe_isolation()
@@ -146,9 +149,16 @@ def test_a_function_knows_the_file_that_it_is_in() -> None:
 
 
 @pytest.mark.skipif("java" not in INSTALLED, reason="needs java")
-@pytest.mark.parametrize("package", ["", "package a.b;\n"], ids=["", "in a package"])
-def test_java_runs_in_any_layout_with_one_main(package: str) -> None:
-    programs = {name: f"{package}import java.util.*;\n{text}" for name, text in LAYOUTS.items()}
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [
+        pytest.param("package a.b;\n", FEW, id="few, in a package"),
+        pytest.param("", [*LAYOUTS], id="all", marks=pytest.mark.long),
+        pytest.param("package a.b;\n", [*LAYOUTS], id="all, in a package", marks=pytest.mark.long),
+    ],
+)
+def test_java_runs_in_any_layout_with_one_main(package: str, names: list[str]) -> None:
+    programs = {name: f"{package}import java.util.*;\n{LAYOUTS[name]}" for name in names}
     executions = judge_all([Job(adds("java"), text) for text in programs.values()])
     failed = {
         name: one.detail for name, one in zip(programs, executions, strict=True) if not one.passed
