@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +12,10 @@ from typing import Annotated
 import typer
 
 from assay.commands import options
+
+WINDOWS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+"""Variables of which Linux has one where a browser opens a window. Any other browser would run in
+this terminal and wait for a server that waits for it."""
 
 
 def view(
@@ -37,7 +43,7 @@ def view(
 
     def announce(address: str) -> None:
         typer.echo(f"assay shows {folder} on {address}; Ctrl-C ends it")
-        if not no_browser:
+        if not no_browser and (sys.platform != "linux" or any(map(os.environ.get, WINDOWS))):
             webbrowser.open(address)
 
     asyncio.run(serve(runs, port, announce))

@@ -6,20 +6,25 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import re
 import socket
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import PIPE, Popen
 from threading import Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from assay.commands.view import WINDOWS
 from assay.viewer.export import export_page
 from assay.viewer.folders import RunsFolder
 from assay.viewer.server import PAGE, build
+from tests.end_to_end.recipes import command
 from tests.viewer.made import HOSTILE, made_rollout, make_run
 
 OWN = [file for file in PAGE.iterdir() if file.is_file()]
@@ -48,6 +53,25 @@ def test_every_answer_forbids_what_the_page_does_not_need(client: TestClient) ->
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
         assert "access-control-allow-origin" not in headers
+
+
+def test_no_browser_is_started_in_a_terminal_without_windows(
+    runs: RunsFolder, tmp_path: Path
+) -> None:
+    """It would take the terminal, and wait for the server, which waited for it."""
+    browser = tmp_path / "w3m"
+    browser.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    browser.chmod(0o755)
+    windows = dict.fromkeys(WINDOWS, "")
+    environment = {**os.environ, **windows, "PATH": f"{tmp_path}:/usr/bin:/bin", "TERM": "xterm"}
+    words = command("view", runs.root, "--port", "0")
+    with Popen(words, stdout=PIPE, text=True, env=environment) as server:
+        assert server.stdout
+        address = server.stdout.readline().split(" on ")[1].split(";")[0]
+        with urlopen(f"{address}/api/runs") as answer:
+            assert answer.status == 200
+        server.terminate()
+    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
