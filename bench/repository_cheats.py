@@ -22,7 +22,7 @@ from assay.judge.kinds.repository_cheats import cheats_of
 from assay.sandbox import kernel, seccomp
 from assay.sandbox.isolation import probe_isolation
 from assay.tasks import load
-from assay.types import RepositoryTests, Task, Verdict
+from assay.types import Execution, RepositoryTests, Task, Verdict
 
 EMPTY, RIGHT = "nothing", "the right change"
 
@@ -42,8 +42,8 @@ def refuse_namespaces() -> None:
     seccomp.Filter([(seccomp.LOAD, 0, 0, seccomp.NR), *refusal, seccomp.PASS_ON]).load()
 
 
-async def verdicts(judge: Judge, task: Task, *, cheats: bool) -> dict[str, Verdict]:
-    """The verdict on the right change, on nothing and, if asked for, on each cheat."""
+async def judged(judge: Judge, task: Task, *, cheats: bool) -> dict[str, Execution]:
+    """What came of the right change, of nothing and, if asked for, of each cheat."""
     (check,) = task.checks
     assert isinstance(check, RepositoryTests)
     reference = task.reference or ""
@@ -52,7 +52,7 @@ async def verdicts(judge: Judge, task: Task, *, cheats: bool) -> dict[str, Verdi
         programs |= cheats_of(check, reference)
     jobs = [Job(task, program) for program in programs.values()]
     done = await judge.all(jobs)
-    return {name: one.verdict for name, one in zip(programs, done, strict=True)}
+    return dict(zip(programs, done, strict=True))
 
 
 def show(title: str, counts: dict[str, Counter[str]]) -> None:
@@ -82,13 +82,14 @@ async def main() -> None:
             if time.monotonic() > end:
                 break
             counts = packages[task.tags.get("package", "")]
-            tried = await verdicts(judge, task, cheats=counts["tasks"] < given.cheats)
-            for name, verdict in tried.items():
+            tried = await judged(judge, task, cheats=counts["tasks"] < given.cheats)
+            for name, execution in tried.items():
+                verdict = execution.verdict
                 cheats[name].update(("tasks", str(verdict)))
                 kind = {RIGHT: "right: ", EMPTY: "nothing: "}.get(name, "")
                 counts[f"{kind}{verdict}"] += 1
                 if (verdict is Verdict.PASS) != (name == RIGHT):
-                    print(f"{task.id}: {name}: {verdict}", flush=True)
+                    print(f"{task.id}: {name}: {verdict}: {execution.detail}", flush=True)
             counts["tasks"] += 1
     show("package", packages)
     show("program", cheats)
