@@ -40,7 +40,8 @@ def split_spec(spec: str) -> tuple[str, str]:
     Raises SettingsError for a file that holds no rows, by its name.
     """
     name, colon, split = spec.partition(":")
-    if Path(spec).suffix and not colon and not spec.endswith(ROWS):
+    is_path = Path(spec).suffix or "/" in spec or spec == "."
+    if is_path and not colon and not spec.endswith(ROWS):
         raise SettingsError(f"{spec} is no file of tasks; write rows of JSON to a .jsonl file")
     return ("jsonl", spec) if spec.endswith(ROWS) and not colon else (name, split)
 

@@ -16,15 +16,19 @@ from typing import Any
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from assay import rewards
 from assay.check.report import read_tasks
 from assay.cli import app, explain, main
 from assay.config.sections import TinySettings
 from assay.errors import DataError, UserError
+from assay.evaluate.grade import grade, read_samples
 from assay.judge import Job, judge_all
 from assay.registry import load_plugins
 from assay.tasks import load, task_from_dict
+from assay.tasks.jsonl import unknown_fields
+from assay.tasks.rows import Row
 from assay.types import Check, Rollout, Task
 from tests.terminals import run_in_terminal
 
@@ -44,6 +48,8 @@ RECIPES = (
     "arithmetic, demo, drills_javascript, drills_seed001, humaneval_lora, humaneval_qlora, laptop,"
     " qwen05, repair, repository, verilog, or another of docs/recipes.md"
 )
+
+EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
 
 ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("train gone.toml", {},
@@ -244,15 +250,14 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "object.json, line 1: 'prompt' is missing; make it a string (the row's fields: tasks)", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": '{"id": "add", "prompt": "Add.", "test_cases": ["assert add(1, 2) == 3"]}\n'},
-     "rows.jsonl, line 1: 'test_cases' is not read; name asserts 'tests', and make what a program "
-     "reads and prints 'exchanges', each with a 'stdin' and a 'stdout'", 2),
+     f"rows.jsonl, line 1: 'test_cases' is not read; name asserts 'tests'; {EXCHANGES}", 2),
     ("train run.toml --tasks.train rows.jsonl",
      {"rows.jsonl": '{"prompt": "Sum.", "unit_tests": [{"input": "1 2", "output": "3"}]}\n'},
-     "rows.jsonl, line 1: 'unit_tests' is not read; name asserts 'tests', and make what a program "
-     "reads and prints 'exchanges', each with a 'stdin' and a 'stdout'", 2),
+     f"rows.jsonl, line 1: 'unit_tests' is not read; name asserts 'tests'; {EXCHANGES}", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": '{"id": 1, "prompt": "Add.", "tests": "assert add(1, 2) == 3"}\n'},
-     "rows.jsonl, line 1: 'tests' is a str (assert add(1, 2) == 3); make it a list of strings", 2),
+     "rows.jsonl, line 1: 'tests' is a str (assert add(1, 2) == 3); make it a list of strings; "
+     f"{EXCHANGES}", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": TASKS + '{"id": "b", "tests": ["assert b() == 1"]}\n'},
      "rows.jsonl, line 2: 'prompt' is missing; make it a string (the row's fields: id, tests)", 2),
@@ -262,7 +267,122 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "the row", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl", {"rows.jsonl": TASKS + TASKS},
      "rows.jsonl, row 2: the id 'add' occurs twice; ids must be unique", 2),
+    ("check .", {}, ". is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("train run.toml --tasks.train data/mine", {},
+     "data/mine is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("plan gone.toml", {},
+     "settings file gone.toml not found; write the path of a TOML file, or a recipe: "
+     f"{RECIPES}", 2),
+    ("show gone", {},
+     "gone has no run; give the folder of a run (runs/demo), or one that holds runs; links that "
+     "lead out of it are not followed", 2),
+    ("view gone", {},
+     "gone has no run; give the folder of a run (runs/demo), or one that holds runs; links that "
+     "lead out of it are not followed", 2),
+    ("export gone exported", {},
+     "gone holds no checkpoint; name RUN, RUN/STAGE or one of its checkpoints", 2),
+    ("compare gone other", {},
+     "gone holds no evaluation; name a run, a stage that was evaluated (RUN/STAGE), or the --out of"
+     " `assay eval`", 2),
+    ("overlap gone.jsonl tasks.jsonl", {},
+     "gone.jsonl does not exist; give the path of a file of tasks", 2),
+    ("list algorithm", {},
+     "unknown kind 'algorithm'; did you mean 'algorithms'?", 2),
+    ("serve --port abc", {},
+     "invalid value for '--port': must be a valid integer; see `assay serve --help`", 2),
+    ("check tasks.jsonl --keep constnt_passes", {},
+     "unknown finding 'constnt_passes' to keep; did you mean 'constant_passes'?", 2),
+    ("check tasks.jsonl --output run.toml/x.jsonl", {},
+     "run.toml/x.jsonl cannot be written; choose another path", 2),
+    ("grade --tasks tasks.jsonl", {},
+     "missing option '--samples'; see `assay grade --help`", 2),
+    ("grade --tasks tasks.jsonl --samples samples.jsonl --output .", {},
+     ". cannot be written to, and the verdicts go there; name another file with --output", 2),
+    ("grade --tasks tasks.jsonl --samples samples.csv", {"samples.csv": "task_id,completion"},
+     "samples.csv, line 1: no valid JSON (Expecting value: line 1 column 1 (char 0)); fix it", 2),
+    ("train run.toml --policy.device cudaa", {},
+     "setting 'policy.device' = 'cudaa' is not a device; try 'auto', 'cpu' or 'cuda'", 2),
+    ("train run.toml --prompt.template {promt}", {},
+     "--prompt.template {promt}: setting 'prompt.template' unknown placeholder {promt}; did you "
+     "mean 'prompt'? (write other braces twice)", 2),
+    ("train run.toml --plugins tasks.jsonl", {},
+     "plug-in 'tasks.jsonl' is not a Python file", 2),
 ]  # fmt: skip
+
+GRADE, SAMPLES_OF = (
+    "grade --tasks rows.jsonl --samples samples.jsonl",
+    "grade --tasks tasks.jsonl --samples rows.jsonl",
+)
+ADDS = '"id": "add", "prompt": "Add.", "entry_point": "add"'
+BROKEN = [
+    (GRADE, '{"prompt": "Add.", "tests": ["assert add(1, 2) == 3"]}',
+     "'entry_point' is missing; add the name of the function that the tests call, or a 'reference' "
+     f"that defines it; {EXCHANGES}"),
+    (GRADE, '{"prompt": "Add.", "tests": [{"input": "1 2", "output": "3"}]}',
+     "'tests' is a list ([{'input': '1 2', 'output': '3'}]); make it a list of strings; "
+     f"{EXCHANGES}"),
+    (GRADE, '{"prompt": "Add.", "exchanges": [{"input": "1 2", "output": "3"}]}',
+     "'exchanges' 1: 'stdin' is missing; make it a string (the row's fields: input, output)"),
+    (GRADE, '{"prompt": "Add.", "exchanges": [{"stdin": "1 2", "stdout": 3}]}',
+     "'exchanges' holds 3, where a string is read or printed; make it a string"),
+    (GRADE, f'{{{ADDS}, "inputs": ["1 2"], "expected": [3]}}',
+     "'inputs' is no list of argument lists; write [[1, 2]] for f(1, 2)"),
+    (GRADE, f'{{{ADDS}, "inputs": [[1, 2]], "expected": [3, 4]}}',
+     "'expected' is no list of 1 values, one for each of 'inputs'"),
+    (GRADE, f'{{{ADDS}, "inputs": [[1, 2]]}}',
+     "'inputs' have neither 'expected' nor a 'reference' to ask; add one of them"),
+    (GRADE, f'{{{ADDS}, "inputs": [[1, 2]], "expected": [3], "tolerance": -1}}',
+     "'tolerance' is -1; make it a number, 0 or above"),
+    (GRADE, f'{{{ADDS}, "tests": []}}', "has no tests; add an assert, or remove the row"),
+    (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2 == 3"]}}',
+     "'tests' is no valid Python ('(' was never closed (<unknown>, line 1)); fix it"),
+    (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "test": "assert add(1, 2) == 3"}}',
+     "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`"),
+    (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "language": "cobol"}}',
+     "'language': the language 'cobol' cannot be judged; known: answer, c, cpp, diff, go, java, "
+     "javascript, python, q, ruby, rust, typescript, verilog"),
+    (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "expected_answer": "3"}}',
+     "has 'expected_answer' beside tests; make it two rows"),
+    (GRADE, f'{{{ADDS}, "tests": ["assert add(1) == 3"], "exchanges": [{{"stdin": "1"}}]}}',
+     "has 'exchanges' beside tests of a function; make it two rows"),
+    (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "tags": {{"topic": 3}}}}',
+     "'tags' must have texts as values; write {\"topic\": \"graphs\"}"),
+    (GRADE, f'{{{ADDS}, "tests": ["def test_add(tmp_path):\\n    assert add(1, 2) == 3"]}}',
+     "the tests cannot be run: test_add needs the fixture 'tmp_path', which is not there"),
+    (GRADE, '{"id": ["add"], "prompt": "Add.", "exchanges": [{"stdin": "", "stdout": "1"}]}',
+     'the id is "[\'add\']"; make it a string or a whole number'),
+    (GRADE, '{"prompt": "Add.", "exchanges": [{"stdin": "", "stdout": "1"}], "checker": "fuzzy"}',
+     "'checker' is neither one of exact, lines, tokens, floats, unordered nor Python that defines "
+     "`check`"),
+    (GRADE, '{"prompt": "Add.", "chosen": "a", "rejected": "b"}',
+     "a pair of DPO ('chosen', 'rejected') has no tests; give the file as algorithm.pairs"),
+    (GRADE, '{"text": "Add.", "code": "def add(): 1", "test_list": ["assert ad(1, 2) == 3"]}',
+     "'test_list' calls no function that 'code' defines; fix one of them"),
+    (GRADE, '{"messages": [{"role": "user", "content": "Add."}], "tests": ["assert add() == 3"]}',
+     "'prompt' is missing; make it a string (the row's fields: messages, tests)"),
+    (GRADE, '{"prompt": "\\ud800", "entry_point": "add", "tests": ["assert add(1, 2) == 3"]}',
+     "'prompt' holds half a character (surrogates not allowed); fix it"),
+    (GRADE, "{'prompt': 'Add.'}",
+     "no valid JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)); "
+     "fix it"),
+    (GRADE, "[" * 100_000,
+     "no valid JSON (maximum recursion depth exceeded while decoding a JSON array from a unicode "
+     "string); fix it"),
+    (GRADE, b'{"prompt": "Caf\xe9"}',
+     "cannot be read as UTF-8 (invalid continuation byte); save it as UTF-8"),
+    (SAMPLES_OF, '{"task_id": "add", "completion": 3}',
+     "'completion' is a int (3); make it a string"),
+    (SAMPLES_OF, '{"task_id": "add", "reply": ["x"]}',
+     "'reply' is a list (['x']); make it a string"),
+    (SAMPLES_OF, '{"id": "add", "response": "x"}',
+     "'add' has neither \"completion\" (which continues the stub) nor \"solution\" (a whole "
+     "program) nor \"reply\" (a model's reply); its fields are id, response"),
+    (SAMPLES_OF, '{"completion": "x"}',
+     "'task_id' is missing; the row's fields are completion"),
+    (SAMPLES_OF, '{"task_id": "add", "completion": "\\ud800"}',
+     "'completion' holds half a character (surrogates not allowed); fix it"),
+]  # fmt: skip
+"""A command, the one row of `rows.jsonl`, and what is said of it."""
 
 
 def without_progress(said: str) -> list[str]:
@@ -289,6 +409,31 @@ def test_a_mistake_is_answered_in_exactly_this_line_and_nothing_is_written(
     assert ended.value.code == code
     after = [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts]
     assert after == before
+
+
+@pytest.mark.parametrize(("words", "row", "line"), BROKEN)
+def test_a_broken_row_is_answered_with_its_file_and_line(
+    words: str, row: str | bytes, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tasks.jsonl").write_text(TASKS)
+    (tmp_path / "rows.jsonl").write_bytes(row if isinstance(row, bytes) else row.encode())
+    monkeypatch.chdir(tmp_path)
+    _, _, tasks, _, samples = words.split()
+    with pytest.raises(UserError) as raised:
+        read_samples(Path(samples), load(tasks))
+    said = " ".join(str(raised.value).split())
+    assert said.removeprefix("rows.jsonl, line 1").lstrip(":, ") == line
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [("solution", "reference"), ("question", "prompt"), ("instruction", "prompt"),
+     ("outputs", "expected"), ("fn_name", "entry_point"), ("starter_code", "stub"),
+     ("messages", "prompt"), ("test_cases", "tests")],
+)  # fmt: skip
+def test_a_field_of_other_sets_is_answered_with_assays_name_of_it(field: str, name: str) -> None:
+    row = Row({"tests": ["assert add(1, 2) == 3"], field: "x"}, "rows.jsonl, line 1")
+    assert unknown_fields(row) == {field: f"{field!r} (assay calls it {name!r})"}
 
 
 SHELL = [
@@ -333,6 +478,20 @@ def test_what_the_machine_refuses_is_answered_in_exactly_this_line(
 def test_a_closed_pipe_is_silent(command: str, tmp_path: Path) -> None:
     done = in_a_shell(f"assay {command} | true", tmp_path)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "assay check tasks.jsonl >&-",
+        pytest.param("assay list >&-", marks=pytest.mark.long),
+        pytest.param("assay --help >&-", marks=pytest.mark.long),
+        "sed s/Add/Café/ tasks.jsonl > cafe.jsonl; PYTHONIOENCODING=ascii assay check cafe.jsonl",
+    ],
+)
+def test_a_closed_output_and_an_ascii_terminal_end_no_command(command: str, tmp_path: Path) -> None:
+    done = in_a_shell(command, tmp_path)
+    assert (done.returncode, without_progress(done.stderr)) == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -444,12 +603,19 @@ def test_help_has_the_commands_in_the_order_of_use_each_with_an_example_that_is_
         command.make_context(name, words)
 
 
-@pytest.mark.parametrize("words", ["-h", "train -h", "eval -h"])
-def test_help_has_a_short_name(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        app(words.split(), prog_name="assay")
-    assert ended.value.code == 0
-    assert "Usage: assay" in capsys.readouterr().out
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("columns", [80, 100])
+def test_help_has_a_short_name_and_fits_the_terminal(
+    command: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", columns)
+    done = CliRunner().invoke(app, [*command.split(), "-h"], prog_name="assay")
+    assert done.exit_code == 0
+    assert f"Usage: assay {command}".rstrip() in done.output
+    assert max(map(len, done.output.splitlines())) <= columns
 
 
 def test_a_check_warns_of_unknown_fields_as_training_and_grading_do(
@@ -462,6 +628,30 @@ def test_a_check_warns_of_unknown_fields_as_training_and_grading_do(
     load("load.jsonl")
     warning = "ignored unknown fields: 'refrence' (did you mean 'reference'?)"
     assert caplog.messages == [f"check.jsonl: {warning}", f"load.jsonl: {warning}"]
+
+
+def test_a_check_keeps_the_tags_of_its_tasks(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(TASKS.replace("}", ', "tags": {"topic": "sums"}}'))
+    (task,), _ = read_tasks(str(tmp_path / "rows.jsonl"), None)
+    assert task.tags == {"topic": "sums"}
+
+
+def test_rows_of_mbpp_need_no_task_id(tmp_path: Path) -> None:
+    row = '{"text": "One.", "code": "def f(): return 1", "test_list": ["assert f() == 1"]}\n'
+    (tmp_path / "rows.jsonl").write_text(row * 2)
+    assert [task.id for task in load(str(tmp_path / "rows.jsonl"))] == [
+        "MBPP/line_1",
+        "MBPP/line_2",
+    ]
+
+
+def test_verdicts_go_where_output_says(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text(TASKS)
+    (tmp_path / "samples.jsonl").write_text(SAMPLES.replace("task_id", "id"))
+    tasks, output = load(str(tmp_path / "tasks.jsonl")), tmp_path / "verdicts.jsonl"
+    graded = grade(tmp_path / "samples.jsonl", tasks, output=output)
+    assert (graded.pass_at_1, graded.file) == (1.0, str(output))
+    assert '"passed": true' in output.read_text()
 
 
 @pytest.mark.parametrize("number", ["float('nan')", "float('inf')", "'high'", "None", "1e13"])

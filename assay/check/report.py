@@ -84,7 +84,7 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskRepor
                 raise row.wrong(f"the id {task.id!r} occurs twice; ids must be unique")
             tasks[task.id] = task
         except DataError as error:
-            finding = Finding(Flaw.INVALID_ROW, str(error).removeprefix(f"{row.where}: "))
+            finding = Finding(Flaw.INVALID_ROW, str(error).removeprefix(row.where).lstrip(":, "))
             invalid.append(TaskReport(row.where, None, (finding,), sound=False))
     if not tasks:
         first = invalid and f"{invalid[0].id}: {invalid[0].findings[0].detail}"

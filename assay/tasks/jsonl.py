@@ -28,9 +28,10 @@ OTHER_TESTS = {"test_cases", "testcases", "unit_tests", "public_tests", "input_o
 """What other sets call their tests."""
 OTHER_NAMES = {
     "solution": "reference", "solutions": "reference", "canonical": "reference",
-    "question": "prompt", "instruction": "prompt", "problem": "prompt", "description": "prompt",
-    "outputs": "expected", "function_name": "entry_point", "fn_name": "entry_point",
-    "func_name": "entry_point", "starter_code": "stub", **dict.fromkeys(OTHER_TESTS, "tests"),
+    "messages": "prompt", "question": "prompt", "instruction": "prompt", "problem": "prompt",
+    "description": "prompt", "outputs": "expected", "function_name": "entry_point",
+    "fn_name": "entry_point", "func_name": "entry_point", "starter_code": "stub",
+    **dict.fromkeys(OTHER_TESTS, "tests"),
 }  # fmt: skip
 """What other sets call a field, and what assay does."""
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
@@ -49,7 +50,7 @@ def jsonl(file: str = "") -> Iterator[Task]:
     """Tasks from a file of JSON lines, a JSON array or Parquet: `jsonl:my.jsonl`."""
     if not file:
         raise SettingsError("the task set jsonl needs a file; write jsonl:PATH")
-    yield from (tagged(task_of(row), row) for row in known_rows(file))
+    yield from map(task_of, known_rows(file))
 
 
 def known_rows(file: str) -> Iterator[Row]:
@@ -93,6 +94,10 @@ def task_of(row: Row) -> Task:
     Raises DataError when a field is missing or malformed, or when the row has tests in another
     language than Python.
     """
+    return tagged(_untagged(row), row)
+
+
+def _untagged(row: Row) -> Task:
     published.refuse(row)
     if published.is_verl(row):
         found = published.of_verl(row)

@@ -294,7 +294,7 @@ def _json(file: Path) -> Iterator[tuple[str, object]]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{file}, line {line}: no UTF-8 ({error.reason}); save the file as UTF-8"
+            f"{file}, line {line}: cannot be read as UTF-8 ({error.reason}); save it as UTF-8"
         ) from error
     except (OSError, EOFError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error

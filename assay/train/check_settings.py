@@ -104,7 +104,7 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
         if context and rollout.max_tokens >= context:
             yield (
                 f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the"
-                f" model's context of {context} tokens"
+                f" model's context of {context} tokens; lower it"
             )
 
 
