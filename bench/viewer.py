@@ -210,6 +210,7 @@ def in_browser(address: str) -> Iterator[tuple[str, tuple[float, float, float]]]
             flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
             browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
             page = browser.new_page()
+            page.set_default_timeout(300_000)  # on a busy machine
             page.add_init_script(WATCH)
             tool = page.context.new_cdp_session(page)
             tool.send("Performance.enable")

@@ -70,6 +70,7 @@ print(*(one.verdict for one in judge_all(jobs, allow_weak=True)))
     assert done.stdout.split() == ["pass", "wrong", "pass", "pass"], done.stderr
 
 
+@pytest.mark.long
 def test_the_notebook_loads_and_plots_a_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("ASSAY_RUN", str(run))
