@@ -198,3 +198,19 @@ def test_words_that_only_we_would_use_are_not_used() -> None:
     found = [f"{name_of(file)}: {line.strip()}" for file in FILES
              for line in file.read_text().splitlines() if PRIVATE_WORDS.search(line)]  # fmt: skip
     assert len(found) < 10, found
+
+
+PARTICIPLES = {"found", "made", "known", "shown", "given", "asked", "wanted"}
+CLEAN = (
+    "commands", "config", "environments", "engines", "extract", "make_tasks", "maths", "train",
+)  # fmt: skip
+"""Folders in which a name says what it names."""
+
+
+def test_a_participle_alone_is_not_the_name_of_a_variable() -> None:
+    names = [
+        f"{name_of(file)}: {name}" for file in FILES if name_of(file).split("/")[0] in CLEAN
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (name := getattr(node, "arg", None) or getattr(node, "id", "")) in PARTICIPLES
+    ]  # fmt: skip
+    assert not names, names

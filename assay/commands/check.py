@@ -57,8 +57,8 @@ def check(
         runner = ProgramRunner(bounds, slots, allow_weak, progress)
         if to_calls is not None:
             conversion = converted(tasks, limit, runner)
-            made = [checking.TaskReport(one.id, one, (), sound=True) for one in conversion.tasks]
-            checking.write_tasks(to_calls, made)
+            calls = [checking.TaskReport(one.id, one, (), sound=True) for one in conversion.tasks]
+            checking.write_tasks(to_calls, calls)
             options.print_result(conversion.as_dict(), as_json, [], conversion.summary())
             return
         reports = checking.check(tasks, limit=limit, keep=keep or (), strict=strict, runner=runner)

@@ -21,5 +21,5 @@ def compare(
     """Compare evaluations on the same tasks, each with the first; runs over seeds as one row."""
     from assay.evaluate.compare import compare as run
 
-    found = run(evaluations)
-    options.print_result(asdict(found), as_json, [], found.markdown())
+    comparison = run(evaluations)
+    options.print_result(asdict(comparison), as_json, [], comparison.markdown())

@@ -88,8 +88,8 @@ def run_of(config: str | None, words: list[str], flags: Mapping[str, Any]) -> Ev
     for name, value in flags.items():
         if value:
             typed = value[0] if isinstance(value, list) and len(value) == 1 else value
-            shown = typed if isinstance(typed, str) else json.dumps(typed)
-            words = [*words, f"--{name.replace('_', '-')}", shown]
+            word = typed if isinstance(typed, str) else json.dumps(typed)
+            words = [*words, f"--{name.replace('_', '-')}", word]
     short = {name.replace("_", "-"): path for name, (path, _, _) in FLAGS.items()}
     return load_evaluation(Path(config) if config else None, words, short)
 

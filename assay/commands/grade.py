@@ -57,12 +57,12 @@ def grade(
     if graded.pass_at_1 is not None:
         rate = f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
     counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
-    shown = ", ".join(f"{name} {count}" for name, count in counts)
+    verdicts = ", ".join(f"{name} {count}" for name, count in counts)
     forgeable = options.tell_forgeable(graded.forgeable)
     name, missing = "pass@1 ", graded.without_samples
     if missing:
         name, rate = "partial", f"{rate}; no pass@1 of the set: {missing} more have no samples"
-    lines = f"{name}  {rate}\nverdicts {shown}{forgeable}\nfile     {graded.file}"
+    lines = f"{name}  {rate}\nverdicts {verdicts}{forgeable}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
     if lost := graded.verdicts.get("infra"):
         raise MachineError(

@@ -79,14 +79,14 @@ def checked_plan(config: Path, words: list[str]) -> Plan:
 
 
 def print_result(
-    result: dict[str, Any], as_json: bool, shown: Sequence[RenderableType], end: str = ""
+    result: dict[str, Any], as_json: bool, tables: Sequence[RenderableType], end: str = ""
 ) -> None:
     """Print a result as JSON, or else what is shown of it: tables, and lines at the end."""
     if as_json:
         typer.echo(json.dumps(result))
         return
-    if shown:
-        show(*shown)
+    if tables:
+        show(*tables)
     typer.echo(end, nl=bool(end))
 
 
@@ -95,11 +95,11 @@ def tell_forgeable(passes: int) -> str:
     return f"\nforgeable {passes} of the passes" if passes else ""
 
 
-def show(*shown: RenderableType) -> None:
+def show(*tables: RenderableType) -> None:
     """Print tables and lines to standard output."""
     from rich.console import Console
 
-    Console().print(*shown)
+    Console().print(*tables)
 
 
 @contextmanager

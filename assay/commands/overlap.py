@@ -42,18 +42,18 @@ def overlap(
         progress.phase(f"loading {train} and {bench}")
         tasks = [load(spec, limit=limit, judged=False) for spec in (train, bench)]
         progress.phase("comparing", len(tasks[0]))
-        found = find_overlap(
+        overlaps = find_overlap(
             *tasks, programs=programs, prompts=prompts, advance=lambda: progress.advance()
         )
-    hit = {pair.bench.id for pair in found.pairs}
+    hit = {pair.bench.id for pair in overlaps.pairs}
     summary: dict[str, Any] = {
         "train": train, "bench": bench, "tasks": len(tasks[1]), "found": len(hit),
-        "identical": len({pair.bench.id for pair in found.pairs if pair.identical}),
-        "pairs": [_row(pair) for pair in found.pairs], "notes": found.notes,
+        "identical": len({pair.bench.id for pair in overlaps.pairs if pair.identical}),
+        "pairs": [_row(pair) for pair in overlaps.pairs], "notes": overlaps.notes,
     }  # fmt: skip
     count = f"{len(hit)} of {len(tasks[1])} tasks of {bench} are like a task of {train}"
-    end = "\n".join([f"\n{count}; {summary['identical']} by an identical program", *found.notes])
-    options.print_result(summary, as_json, list(_tables(found.pairs[:show])), end)
+    end = "\n".join([f"\n{count}; {summary['identical']} by an identical program", *overlaps.notes])
+    options.print_result(summary, as_json, list(_tables(overlaps.pairs[:show])), end)
     if hit:
         raise typer.Exit(1)
 

@@ -42,23 +42,23 @@ def plan(
     with Progress() as progress:
         from assay.train.forecast import forecast
 
-        made = forecast(planned, progress)
-    result = {"stages": [{**asdict(one), "total": one.total} for one in made]}
-    options.print_result(result, as_json, [_memory(made)], "\n".join(map(_lines, made)))
+        forecasts = forecast(planned, progress)
+    result = {"stages": [{**asdict(one), "total": one.total} for one in forecasts]}
+    options.print_result(result, as_json, [_memory(forecasts)], "\n".join(map(_lines, forecasts)))
 
 
-def _memory(made: list[Forecast]) -> Table:
+def _memory(forecasts: list[Forecast]) -> Table:
     from rich.table import Table
 
     from assay.train.memory import in_words
 
-    table = Table("memory", *(one.stage for one in made), box=None, pad_edge=False)
+    table = Table("memory", *(one.stage for one in forecasts), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    for part in dict.fromkeys(name for one in made for name in one.parts if one.parts[name]):
-        table.add_row(part, *(in_words(one.parts[part]) for one in made))
-    table.add_row("at most at once", *(in_words(one.peak) for one in made), style="bold")
-    table.add_row("there is", *(in_words(one.room) for one in made))
+    for part in dict.fromkeys(name for one in forecasts for name in one.parts if one.parts[name]):
+        table.add_row(part, *(in_words(one.parts[part]) for one in forecasts))
+    table.add_row("at most at once", *(in_words(one.peak) for one in forecasts), style="bold")
+    table.add_row("there is", *(in_words(one.room) for one in forecasts))
     return table
 
 

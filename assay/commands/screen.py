@@ -62,14 +62,14 @@ def screen(
         solved["always" if not failed else "sometimes" if one.passed else "never"] += 1
         if one.passed >= at_least and failed >= samples - at_most:
             rows.append(row_of(task) | {"rate": one.passed / one.samples})
-    shown = ", ".join(f"{count} {often}" for often, count in solved.items())
+    counts = ", ".join(f"{count} {often}" for often, count in solved.items())
     if not rows:
         raise DataError(
-            f"no task of {tasks} is solved {at_least} to {at_most} times of {samples} ({shown});"
+            f"no task of {tasks} is solved {at_least} to {at_most} times of {samples} ({counts});"
             " take other tasks or another model, or raise --samples"
         )
     write_atomically(output, "".join(json.dumps(row) + "\n" for row in rows))
-    end = f"\nsolved   {shown}\nkept     {len(rows)} of {len(results)} tasks in {output}"
+    end = f"\nsolved   {counts}\nkept     {len(rows)} of {len(results)} tasks in {output}"
     result = {"solved": solved, "kept": [row["id"] for row in rows], "output": str(output)}
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
 

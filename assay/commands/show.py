@@ -29,14 +29,15 @@ def show(
     if sql:
         from assay.viewer.query import query
 
-        columns, found = query(runs, sql)
-        rows = [dict(zip(columns, row, strict=True)) for row in found]
+        columns, answer = query(runs, sql)
+        rows = [dict(zip(columns, row, strict=True)) for row in answer]
         options.print_result(
-            {"rows": json.loads(json.dumps(rows, default=str))}, as_json, [_table(columns, found)]
+            {"rows": json.loads(json.dumps(rows, default=str))}, as_json, [_table(columns, answer)]
         )
         return
-    made = [run.state() for run in runs.runs().values()]
-    options.print_result({"runs": made}, as_json, [part for run in made for part in _shown(run)])
+    states = [run.state() for run in runs.runs().values()]
+    parts = [part for state in states for part in _shown(state)]
+    options.print_result({"runs": states}, as_json, parts)
 
 
 def _shown(run: dict[str, Any]) -> list[Any]:

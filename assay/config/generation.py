@@ -78,13 +78,13 @@ class EngineSettings(Section):
 
     @model_validator(mode="after")
     def _servers_fit_together(self) -> EngineSettings:
-        wanted = self.data_parallel * self.tensor_parallel
-        if self.gpus and len(set(self.gpus)) != wanted:
+        needed = self.data_parallel * self.tensor_parallel
+        if self.gpus and len(set(self.gpus)) != needed:
             raise ValueError(
                 f"`gpus` names {len(set(self.gpus))} GPUs, and {self.data_parallel} servers of"
-                f" {self.tensor_parallel} need {wanted}"
+                f" {self.tensor_parallel} need {needed}"
             )
-        if self.servers and (wanted > 1 or self.gpus):
+        if self.servers and (needed > 1 or self.gpus):
             raise ValueError(
                 "`data_parallel`, `tensor_parallel` and `gpus` are for servers that assay starts;"
                 " those in `servers` run already"

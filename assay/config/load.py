@@ -79,10 +79,10 @@ class Plan:
         try:
             yield
         except SettingsError as error:
-            known = place if error.place is None else error.place
-            if known is None:
+            blamed = place if error.place is None else error.place
+            if blamed is None:
                 raise
-            raise SettingsError(f"{self.source(known, stage)}: {error}") from error.__cause__
+            raise SettingsError(f"{self.source(blamed, stage)}: {error}") from error.__cause__
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:

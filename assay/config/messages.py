@@ -23,7 +23,7 @@ WANTED = {
 """What a setting must be, by the first word of the validator's error."""
 
 
-def refusal(error: ValidationError, known: Iterable[str], *within: str) -> SettingsError:
+def refusal(error: ValidationError, fields: Iterable[str], *within: str) -> SettingsError:
     """The first mistake in a table of settings in one line, unknown keys before all others.
 
     `known` are the settings of the table as dotted names, and `within` is its place.
@@ -33,7 +33,7 @@ def refusal(error: ValidationError, known: Iterable[str], *within: str) -> Setti
     place = (*within, *map(str, first["loc"]))
     name = ".".join(place)
     if kind == "extra_forbidden":
-        names = [".".join([*within, key]) for key in known]
+        names = [".".join([*within, key]) for key in fields]
         options = [one for one in names if one.rpartition(".")[0] == name.rpartition(".")[0]]
         return SettingsError(f"unknown setting {name!r}{_hint(name, options)}", place)
     if kind == "missing":

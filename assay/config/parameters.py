@@ -19,7 +19,7 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 def fitted(
-    kind: str, name: str, function: Callable[..., Any], given: Mapping[str, Any], *within: str,
+    kind: str, name: str, function: Callable[..., Any], values: Mapping[str, Any], *within: str,
     common: Mapping[str, type] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
     """`given` as the parameters of `function` but its first one, and as `common` ones that all
@@ -35,18 +35,16 @@ def fitted(
         raise SettingsError(
             f"{kind} {name!r} has a parameter `{taken[0]}`, which every {kind} has; rename it"
         )
-    kinds: dict[str, Any] = {word: NotRequired[wanted] for word, wanted in common.items()}
+    kinds: dict[str, Any] = {word: NotRequired[hint] for word, hint in common.items()}
     for parameter in by_name.values():
-        wanted = _kind(f"{kind} {name!r}", function, parameter) if parameter.name in given else Any
-        kinds[parameter.name] = (
-            wanted if parameter.default is parameter.empty else NotRequired[wanted]
-        )
+        hint = _kind(f"{kind} {name!r}", function, parameter) if parameter.name in values else Any
+        kinds[parameter.name] = hint if parameter.default is parameter.empty else NotRequired[hint]
     make: Any = TypedDict
     table = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))(
         make(name, kinds)
     )
     try:
-        return dict(TypeAdapter(table).validate_json(to_json(given)))
+        return dict(TypeAdapter(table).validate_json(to_json(values)))
     except ValidationError as error:
         raise refusal(error, kinds, *within) from None
 
@@ -59,8 +57,8 @@ def _kind(plugin: str, function: Callable[..., Any], parameter: inspect.Paramete
         return Any
     alone: Any = SimpleNamespace(__annotations__={"it": parameter.annotation})
     try:
-        known = getattr(inspect.unwrap(function), "__globals__", {})
-        kind = get_type_hints(alone, known, include_extras=True)["it"]
+        globals_of = getattr(inspect.unwrap(function), "__globals__", {})
+        kind = get_type_hints(alone, globals_of, include_extras=True)["it"]
         TypeAdapter(kind)
     except Exception as error:  # an annotation is the user's code: it may raise anything
         raise SettingsError(

@@ -45,11 +45,11 @@ class HostedChat(Chat):
         return HERMES
 
     def encode_next(
-        self, turn: Turn, before: Sequence[Message], reply: Message, shown: Sequence[Message],
+        self, turn: Turn, before: Sequence[Message], reply: Message, more: Sequence[Message],
         arguments: Mapping[str, Any],
     ) -> tuple[int, ...]:  # fmt: skip
         """[P] bytes of the whole conversation."""
-        return self.encode_prompt((*before, reply, *shown), arguments)
+        return self.encode_prompt((*before, reply, *more), arguments)
 
     def opened(self, prompt: Sequence[int]) -> str:
         """Nobody says."""

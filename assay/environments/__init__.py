@@ -137,8 +137,8 @@ def environment_with(
     def register(run: Callable[..., Awaitable[None]]) -> Environment:
         """Register a coroutine over a Conversation as an environment, under its own name."""
         name, doc = run.__name__, run.__doc__ or ""
-        made = Environment(name, run, script, missing, instructions, tools, request, doc)
-        return environments.add(name, made)
+        record = Environment(name, run, script, missing, instructions, tools, request, doc)
+        return environments.add(name, record)
 
     return register
 

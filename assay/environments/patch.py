@@ -88,8 +88,8 @@ async def patch(
             conversation.submit(edits.patch(reply, read))
         except PatchError as error:
             names = ASKED.findall(answer(reply)) if files == "asked" else []
-            wanted = names if edits.SEARCH not in reply else []
-            feedback = _shown(read, wanted) if wanted else f"That is no patch: {error}"
+            paths = names if edits.SEARCH not in reply else []
+            feedback = _shown(read, paths) if paths else f"That is no patch: {error}"
         else:
             feedback = await _failures(conversation) if left else ""
         if not (left and feedback):
@@ -102,9 +102,9 @@ def _shown(read: Read, names: list[str]) -> str:
     texts, room = [], LONGEST
     for name in list(dict.fromkeys(names))[:MOST_ASKED]:
         text = read(name.strip().strip("`"))
-        shown = "(there is no such file)" if text is None else f"```\n{text[:room]}```"
+        content = "(there is no such file)" if text is None else f"```\n{text[:room]}```"
         room -= len(text or "")
-        texts.append(f"### {name}\n{shown}")
+        texts.append(f"### {name}\n{content}")
         if room <= 0:
             texts.append("(The files are too long to show more.)")
             break

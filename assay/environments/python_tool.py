@@ -40,10 +40,10 @@ PYTHON = Tool(
 
 def instructions(task: Task, tool_calls: str = "text") -> str:
     """How to use the tool, and the visible checks that the prompt does not show."""
-    shown = [line for line in map(str.strip, _examples(task)) if line not in task.prompt]
+    calls = [line for line in map(str.strip, _examples(task)) if line not in task.prompt]
     use = USE if tool_calls == "text" else "You can run Python before you answer"
     return "\n".join(
-        [f"{use}; {TRY} tries the examples." if _runnable(task) else f"{use}.", *shown]
+        [f"{use}; {TRY} tries the examples." if _runnable(task) else f"{use}.", *calls]
     )
 
 

@@ -67,16 +67,16 @@ def program(task: Task, reply: str) -> str | None:
     reply = tagged[-1] if tagged else reply
     language = language_named(task.language)
     if not language.is_code:
-        found = language.cut(reply, bool(tagged))
+        program_text = language.cut(reply, bool(tagged))
     elif any(len(kind_of(check).files(check)) > 1 for check in task.checks):
         blocks = fenced_blocks(reply)
         own = [block for block in blocks if _tag(block) in ("", task.language)] or blocks
-        found = task.stub + ("\n".join(block.code for block in own) or reply)
+        program_text = task.stub + ("\n".join(block.code for block in own) or reply)
     elif language.warm and task.stub and _continues(task.stub, reply):
-        found = python.trimmed(completed(task.stub, reply), _names(task))
+        program_text = python.trimmed(completed(task.stub, reply), _names(task))
     else:
-        found = _chosen(task, language, reply)
-    return found if reply.strip() and found and found.strip() else None
+        program_text = _chosen(task, language, reply)
+    return program_text if reply.strip() and program_text and program_text.strip() else None
 
 
 def _names(task: Task) -> list[str]:
@@ -195,8 +195,8 @@ def _made(task: Task, language: Language, block: Fenced) -> str | None:
     if not names:
         return code
     text = code if block.closed else python.from_first_statement(code)
-    if found := python.trimmed(text, names, closed=block.closed, asked=_asked(task)):
-        return python.prelude_and(stub, found, names)
+    if program_text := python.trimmed(text, names, closed=block.closed, needed=_asked(task)):
+        return python.prelude_and(stub, program_text, names)
     if stub and _continues(stub, code):
         return python.trimmed(completed(stub, code), names)
     return code if block.closed else None

@@ -59,14 +59,14 @@ def as_blocks(reply: str, read: Read) -> str:
     where there is none, or blocks cannot do it.
     """
     try:
-        changes, wanted = _changes(reply), patch(reply, read)
+        changes, diff = _changes(reply), patch(reply, read)
         for trim in (True, False):
             text = "\n".join(
                 _block(change.new, hunk, read(change.old) if trim and change.old else None)
                 for change in changes
                 for hunk in change.hunks
             )
-            if patch(text, read) == wanted:
+            if patch(text, read) == diff:
                 return text
     except PatchError:
         pass

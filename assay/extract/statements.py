@@ -105,8 +105,8 @@ def _first(blocks: list[Block], names: Iterable[str]) -> Block | None:
     """The first definition of one of these names, the first name before the others, that has a
     body, or else the first: models repeat a stub before they answer.
     """
-    found = [block for name in names if name for block in blocks if block.name == name]
-    return next((block for block in found if not _is_hollow(block)), found[0] if found else None)
+    chosen = [block for name in names if name for block in blocks if block.name == name]
+    return next((block for block in chosen if not _is_hollow(block)), chosen[0] if chosen else None)
 
 
 def _is_hollow(block: Block) -> bool:
@@ -120,10 +120,10 @@ def _is_hollow(block: Block) -> bool:
 
 
 def trimmed(
-    text: str, names: Sequence[str], *, closed: bool = False, asked: Set[str] = frozenset()
+    text: str, names: Sequence[str], *, closed: bool = False, needed: Set[str] = frozenset()
 ) -> str | None:
     """The statements up to the first definition of one of these names, and of the later ones those
-    that it or the names `asked` for need; None without one.
+    that it or the names `needed` need; None without one.
 
     What calls the definition, prints, asserts or reads is not needed. A `closed` block holds no
     prose above the definition, and the last definition of a name counts there, as in Python.
@@ -135,21 +135,21 @@ def trimmed(
     place = blocks.index(definition)
     before = [block for block in blocks[:place] if closed or STATEMENT.match(block.text)]
     kept, later = [*before, definition], blocks[place + 1 :]
-    known = {block.name for block in kept if not _is_hollow(block)}
+    defined = {block.name for block in kept if not _is_hollow(block)}
     if closed:
-        kept += (b for b in later if b.defines and b.name in known and not _is_hollow(b))
+        kept += (b for b in later if b.defines and b.name in defined and not _is_hollow(b))
     else:
-        first: dict[str, Block | None] = dict.fromkeys(known)
+        first: dict[str, Block | None] = dict.fromkeys(defined)
         later = [b for b in later if not b.defines or first.setdefault(b.name, b) is b]
         later = later[: len(later) - (later[-1:] == blocks[-1:] and not later[-1].defines)]
-    kept += _needed(later, kept, definition.name, asked, blocks)
+    kept += _needed(later, kept, definition.name, needed, blocks)
     places = {block.start for block in kept}
     whole = closed and len(places) == len(blocks)
     return text if whole else _spliced(text, blocks, places)
 
 
 def _needed(
-    later: list[Block], kept: list[Block], entry: str, asked: Set[str], blocks: list[Block]
+    later: list[Block], kept: list[Block], entry: str, needed: Set[str], blocks: list[Block]
 ) -> list[Block]:
     """Those of the `later` statements that the `kept` ones use, however indirectly."""
     runs = re.compile(RUNS.format(re.escape(entry)))
@@ -165,14 +165,14 @@ def _needed(
         if block.defines or IMPORT.match(block.text) or bound == {entry} or not harmful:
             for word in words if IMPORT.match(block.text) else bound:
                 by_word[word].append(block)
-    found = dict[int, Block]()
-    waiting = [*asked, *STATE, *(word for block in kept for word in block.words)]
+    chosen = dict[int, Block]()
+    waiting = [*needed, *STATE, *(word for block in kept for word in block.words)]
     while waiting:
         for block in by_word.pop(waiting.pop(), ()):
-            if block.start not in found:
-                found[block.start] = block
+            if block.start not in chosen:
+                chosen[block.start] = block
                 waiting.extend(block.words)
-    return list(found.values())
+    return list(chosen.values())
 
 
 def _changed(text: str) -> set[str]:

@@ -91,8 +91,8 @@ class Maker:
         """What was made so far, and why other bugs were not kept."""
         tried = self._counts.total() - self._counts[Fate.SAME_CODE]
         fates = {fate.value: count for fate, count in self._counts.items()}
-        known = {"package": self.name, "tests": len(self._base.fail_to_pass), "sites": self._sites}
-        return {**known, "tried": tried, "kept": 0, **fates, "seconds": round(self._seconds)}
+        facts = {"package": self.name, "tests": len(self._base.fail_to_pass), "sites": self._sites}
+        return {**facts, "tried": tried, "kept": 0, **fates, "seconds": round(self._seconds)}
 
     async def start(self) -> None:
         """Read the tree and run its tests, twice: those whose parameters have other names the
@@ -152,9 +152,9 @@ class Maker:
                     return
 
     def _is_known(self, *key: object) -> bool:
-        known = key in self._known
+        again = key in self._known
         self._known.add(key)
-        return known
+        return again
 
     def _bugs(self) -> Iterator[Bug]:
         """One bug of each operator by turns, at a random place; none of equal code."""

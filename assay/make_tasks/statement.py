@@ -28,10 +28,10 @@ def statement(name: str, failures: Mapping[str, str], files: Mapping[str, Source
     for test, said in failures.items():
         path, parameters = test.partition("::")[0], test.partition("[")[2].removesuffix("]")
         if path in files and (code := body(files[path], test)) and (error := exception(said)):
-            given = f"# with {parameters}\n" if parameters else ""
+            case = f"# with {parameters}\n" if parameters else ""
             reports.append(
                 f"`{name}` has a bug. This code, with the names of `{path}`, should run without an"
-                f" error:\n\n```python\n{given}{code}\n```\n\nIt fails with:\n\n"
+                f" error:\n\n```python\n{case}{code}\n```\n\nIt fails with:\n\n"
                 f"```\n{error}\n```\n\nFind the cause in the package's code and fix it."
             )
     return min(reports, key=lambda one: (one.count("\n"), len(one), one), default="")
@@ -70,11 +70,11 @@ async def open_wording(url: str, model: str, concurrent: int) -> AsyncIterator[R
         with suppress(RolloutLostError):
             if endpoint:
                 text = await endpoint.ask(
-                    "chat/completions", body, lambda made: text_of(made["choices"][0]["message"])
+                    "chat/completions", body, lambda reply: text_of(reply["choices"][0]["message"])
                 )
                 return text.strip()[: 2 * MOST_CHARACTERS] or report
         return report
 
-    asked = open_endpoint(url, concurrent, ENDPOINT_SECONDS, "--url") if url else nullcontext()
-    async with asked as endpoint:
+    opened = open_endpoint(url, concurrent, ENDPOINT_SECONDS, "--url") if url else nullcontext()
+    async with opened as endpoint:
         yield reworded

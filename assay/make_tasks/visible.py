@@ -35,10 +35,10 @@ def without_tests(source: Source, tests: Iterable[str]) -> bytes:
     """A test file without the functions of the tests that have these ids, or without all of a name
     where a class inherits it; empty where one is not written in the file as a function.
     """
-    found = [functions_of(source, test) for test in tests]
-    if not all(found):
+    groups = [functions_of(source, test) for test in tests]
+    if not all(groups):
         return b""
-    functions = {id(function): (function, block) for some in found for function, block in some}
+    functions = {id(function): (function, block) for some in groups for function, block in some}
     edits = [
         source.without(function, all(id(one) in functions for one in block))
         for function, block in functions.values()

@@ -82,7 +82,7 @@ def paired_difference(
     several = [one for one in seeds if one.deviation is not None]
     parts += [((one.deviation or 0) ** 2 / one.seeds, one.seeds - 1.0) for one in several]
     total = sum(part for part, _ in parts)
-    freedom = total**2 / sum(part**2 / known for part, known in parts)
+    freedom = total**2 / sum(part**2 / freedom_of_part for part, freedom_of_part in parts)
     half = student_t(0.95, freedom) * sqrt(total)
     few = sum(change != 0 for change in changes) <= EXACT_TASKS
     if few and not several:

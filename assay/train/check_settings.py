@@ -51,13 +51,13 @@ def warn_of_template(sft: RunSettings, row: Task, rl: RunSettings, task: Task) -
         return
     tokenizer = load_tokenizer(tokenizer_source(policy.model), policy.trust_remote_code)
     learned = messages(row, "", sft.prompt)[-1].content
-    asked = messages(task, "", rl.prompt)[-1].content
-    differ = learned == row.prompt and asked != task.prompt
+    prompt = messages(task, "", rl.prompt)[-1].content
+    differ = learned == row.prompt and prompt != task.prompt
     if differ and open_chat(tokenizer, policy.chat, ()).has_template:
         log.warning(
             "stage %r learns to answer %r, and stage %r asks %r: rows without tests get no"
             " template; set prompt.template in the first, or give its rows tests",
-            sft.stage, learned, rl.stage, asked,
+            sft.stage, learned, rl.stage, prompt,
         )  # fmt: skip
 
 
@@ -87,9 +87,9 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
                 " whatever the rewards; raise rollout.group_size"
             )
         elsewhere = not settings.engine.kind.in_process or rollout.max_staleness > 0
-        known = has_config(settings.policy, dry_run)
-        context = context_of_model(settings.policy) if known else None
-        if known and elsewhere and is_mixture(settings.policy):
+        has_shapes = has_config(settings.policy, dry_run)
+        context = context_of_model(settings.policy) if has_shapes else None
+        if has_shapes and elsewhere and is_mixture(settings.policy):
             yield (
                 f"{model!r} is a mixture of experts, and generating and learning would send tokens"
                 " to different experts, which ruins such models; set engine.name = 'torch' and"
@@ -186,5 +186,5 @@ def _rewards_can_teach(settings: RunSettings) -> bool:
         for step in (1, 2)
     ]
     return any(
-        any(sample.advantages) for made in steps for sample in algorithm.compute_advantages(made)
+        any(sample.advantages) for batch in steps for sample in algorithm.compute_advantages(batch)
     )

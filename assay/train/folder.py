@@ -146,8 +146,8 @@ class StageFolder:
         settings.
         """
         if not self.latest():
-            made = ("metrics.jsonl", "events.jsonl")
-            for path in (self.start, self.evaluated, *(self.path / name for name in made)):
+            files = ("metrics.jsonl", "events.jsonl")
+            for path in (self.start, self.evaluated, *(self.path / name for name in files)):
                 remove(path)
 
     def is_evaluated(self, done: int) -> bool:

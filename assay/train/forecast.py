@@ -177,15 +177,15 @@ async def _evaluation_seconds(run: Run) -> float:
     settings, engine = run.stage.settings.evaluate, run.context.engine
     assert settings is not None, "there are prompts"
     sets = [(run.evaluation_prompts[one.tasks[0]], one.samples) for one in benchmarks_of(settings)]
-    wanted = [one for prompts, samples in sets for one in prompts for _ in range(samples)]
+    prompted = [one for prompts, samples in sets for one in prompts for _ in range(samples)]
     await engine.load(await in_own_thread(run.learner.whole_policy), 0)
     start, sampling = time.perf_counter(), sampling_of(settings)
     requests = [
         GenerationRequest(one.prompt, derive(run.stage.settings.seed, number), one.stop)
-        for number, one in enumerate(wanted[: engine.max_concurrent])
+        for number, one in enumerate(prompted[: engine.max_concurrent])
     ]
     await together(engine.generate(one, sampling) for one in requests)
-    return (time.perf_counter() - start) * len(wanted) / len(requests)
+    return (time.perf_counter() - start) * len(prompted) / len(requests)
 
 
 def _nearest(folder: Path) -> Path:

@@ -189,7 +189,7 @@ class Learner:
 
     def _gradient_step(self, samples: Sequence[Sample], step: int) -> Metrics:
         self.policy.model.train(self.algorithm.dropout)
-        found: dict[str, list[float]] = {"loss": [], "tokens": []}
+        sums: dict[str, list[float]] = {"loss": [], "tokens": []}
         batches: list[Batch] = []
         for piece in self.ranks.rounds(self._micro_batches(samples)):
             batch = self._batch(piece)
@@ -198,15 +198,15 @@ class Learner:
             losses, numbers = self.algorithm.loss(output, batch)
             loss = masked_sum(losses * batch.weights, batch.mask)
             loss.backward()  # type: ignore[no-untyped-call]
-            found["loss"].append(loss.item())
-            found["tokens"].append(int(batch.mask.sum()))
+            sums["loss"].append(loss.item())
+            sums["tokens"].append(int(batch.mask.sum()))
             for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
                 reduce = masked_max if name.endswith("_max") else masked_sum
-                found.setdefault(name, []).append(float(reduce(value, batch.mask)))
+                sums.setdefault(name, []).append(float(reduce(value, batch.mask)))
         totals = self.ranks.totals(
-            {n: (max if n.endswith("_max") else sum)(values) for n, values in found.items()}
+            {n: (max if n.endswith("_max") else sum)(values) for n, values in sums.items()}
         )
-        wrong = [not math.isfinite(value) for value in found["loss"]]
+        wrong = [not math.isfinite(value) for value in sums["loss"]]
         total, tokens = totals.pop("loss"), totals.pop("tokens")
         self._require_finite("loss", total, step, list(compress(batches, wrong)))
         norm = self.optimizer.step(step)

@@ -66,13 +66,13 @@ class Stage:
     @property
     def summary(self) -> str:
         """One line on what the stage does."""
-        made = self.settings
-        length = f"{made.steps} steps" if made.steps else f"{made.epochs:g} epochs"
+        config = self.settings
+        length = f"{config.steps} steps" if config.steps else f"{config.epochs:g} epochs"
         sets = (f", {len(tasks)} of {spec}" for spec, tasks in self.evaluation_tasks.items())
         tested = "".join(sets)
         return (
-            f"{made.stage}: {made.algorithm['name']} of {made.policy.model}, {length},"
-            f" {len(self.tasks)} tasks of {made.tasks.spec}{tested and tested + ' to evaluate'}"
+            f"{config.stage}: {config.algorithm['name']} of {config.policy.model}, {length},"
+            f" {len(self.tasks)} tasks of {config.tasks.spec}{tested and tested + ' to evaluate'}"
         )
 
     @property

@@ -131,7 +131,7 @@ def _decode(model: Any, cache: KVCache | TransformersCache) -> tuple[Tensor, lis
 
 def _full_forward(model: Any, texts: Sequence[Prompt]) -> Tensor:
     """[N, V] logits of the tokens after each of LENGTHS, of one forward pass for each text."""
-    found = []
+    per_row = []
     for text, length in zip(texts, LENGTHS, strict=True):
         tokens = torch.tensor([text], device=model.device)
         positions = torch.arange(len(text), device=model.device).unsqueeze(0)
@@ -141,8 +141,8 @@ def _full_forward(model: Any, texts: Sequence[Prompt]) -> Tensor:
             position_ids=positions,
             use_cache=False,
         )
-        found.append(out.logits[0, length - 1 :].float())
-    return torch.cat(found)
+        per_row.append(out.logits[0, length - 1 :].float())
+    return torch.cat(per_row)
 
 
 def _error(logits: Tensor, exact: Tensor) -> float:

@@ -39,9 +39,9 @@ def sample(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor,
     largest = scaled.amax(-1, keepdim=True)
     cumulative = (scaled - largest).exp_().cumsum_(-1)  # in place: a new [R, V] costs more than exp
     total = cumulative[:, -1:]
-    wanted = (chances.unsqueeze(-1) * total).float()
+    thresholds = (chances.unsqueeze(-1) * total).float()
     below = torch.nextafter(total, torch.zeros_like(total))
-    tokens = torch.searchsorted(cumulative, torch.minimum(wanted, below), right=True)
+    tokens = torch.searchsorted(cumulative, torch.minimum(thresholds, below), right=True)
     tokens = tokens.clamp(max=logits.shape[-1] - 1)
     return tokens.squeeze(-1), (scaled.gather(-1, tokens) - largest - total.log()).squeeze(-1)
 
