@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any, TypeVar
 
-from anyio.from_thread import start_blocking_portal
-
 T = TypeVar("T")
 
 
@@ -26,6 +24,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
 def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in a thread with a loop of its own. An interrupt cancels it."""
+    from anyio.from_thread import start_blocking_portal
 
     async def done() -> T:
         return await work

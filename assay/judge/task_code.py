@@ -47,9 +47,16 @@ def looks_at_identity(source: str) -> bool:
 
 def only_binds(source: str) -> bool:
     """Whether code does nothing but bind names, and so matters only to code that uses them."""
-    calls = (part for node in parsed(source).body if not isinstance(node, DEFINITIONS)
-             for part in ast.walk(node) if isinstance(part, ast.Call))  # fmt: skip
-    return next(calls, None) is None
+    return all(map(_binds, parsed(source).body))
+
+
+def _binds(node: ast.stmt) -> bool:
+    match node:
+        case ast.Assign() | ast.AnnAssign():
+            return not any(isinstance(part, ast.Call) for part in ast.walk(node))
+        case ast.Expr(ast.Constant()):
+            return True
+    return isinstance(node, (*DEFINITIONS, ast.Import, ast.ImportFrom, ast.Pass))
 
 
 def is_harmless(sources: Sequence[str]) -> bool:

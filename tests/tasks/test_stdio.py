@@ -85,7 +85,7 @@ def test_a_file_of_ones_own_holds_exchanges(tmp_path: Path) -> None:
         ({"exchanges": 3}, "'exchanges' is a int .3.; make it a list of objects"),
         (
             {"exchanges": [{"stdin": "1"}]},
-            "'exchanges' holds None, where a string is read or printed",
+            "'exchanges' 1: 'stdout' is missing",
         ),
         ({"exchanges": []}, "no tests"),
         (

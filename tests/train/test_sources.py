@@ -85,7 +85,7 @@ def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: 
     ):
         demonstrations(policy, [*TASKS[:3], long])
     assert len(make_prompts(TASKS, Prompter(policy.chat), 200, policy.context)) == len(TASKS)
-    with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
+    with pytest.raises(DataError, match=r"max_tokens = 250, .* context of 256"):
         make_prompts(TASKS, Prompter(policy.chat), 250, policy.context)
 
 
