@@ -24,13 +24,29 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
 def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in a thread with a loop of its own. An interrupt cancels it."""
-    from anyio.from_thread import start_blocking_portal
+    tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+    interrupted, ended = threading.Event(), threading.Event()
 
-    async def done() -> T:
-        return await work
+    async def cancellable() -> T:
+        task = asyncio.ensure_future(work)
+        tasks.append((asyncio.get_running_loop(), task))
+        if interrupted.is_set():
+            task.cancel()
+        try:
+            return await task
+        finally:
+            ended.set()
 
-    with start_blocking_portal(name="assay") as portal:
-        return portal.call(done)
+    with ThreadPoolExecutor(1, thread_name_prefix="assay") as pool:
+        try:
+            return pool.submit(asyncio.run, cancellable()).result()
+        except BaseException:
+            interrupted.set()
+            for loop, task in tasks:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(task.cancel)
+                ended.wait()  # an interrupt while the thread starts leaves it to itself
+            raise
 
 
 @contextlib.contextmanager

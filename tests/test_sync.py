@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 
 import pytest
 
-from assay.sync import in_own_thread
+from assay.sync import in_own_thread, run_in_thread
 
 
 def test_each_call_has_a_new_thread_that_ends_with_it() -> None:
@@ -49,3 +51,19 @@ def test_who_is_cancelled_waits_for_the_end_while_the_event_loop_goes_on() -> No
         assert ended.is_set()
 
     asyncio.run(cancel())
+
+
+def test_an_interrupt_waits_until_the_work_has_cleaned_up() -> None:
+    cleaned_up = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            cleaned_up.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_in_thread(work())
+    assert cleaned_up

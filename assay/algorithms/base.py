@@ -133,7 +133,7 @@ def returned(
     what = f"{place_of(function)}{getattr(function, '__name__', 'the function')} must"
     try:
         inspect.signature(function).bind(*arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         why = f"{what} take {len(arguments)} arguments ({one_line(error)})"
         raise SettingsError(why) from None
     result = function(*arguments)

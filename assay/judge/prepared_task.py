@@ -124,8 +124,9 @@ class PreparedTask:
         self._sources = sources
         self._setup = task.setup if sources or not only_binds(task.setup) else ""
         self._harmless = is_harmless([self._setup, *sources])
-        is_table = task.reference is not None or all(
-            is_harmless([source]) and only_asserts(source, task.entry_point) for source in sources
+        is_table = task.reference is not None or (
+            not task.entry_point[:1].isupper()  # instances of a class are no data
+            and all(is_harmless([one]) and only_asserts(one, task.entry_point) for one in sources)
         )
         self.first_features = ProxyFeatures(objects=not is_table)
         """What a program is judged with first."""

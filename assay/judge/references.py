@@ -164,7 +164,9 @@ class References:
     def known_features(self, key: bytes) -> ProxyFeatures | None:
         """The same, where it was found before; else None."""
         trial = self._features.get(key)
-        return trial.result() if trial is not None and trial.done() else None
+        if trial is None or not trial.done() or trial.cancelled() or trial.exception():
+            return None
+        return trial.result()
 
     def settles(self, key: bytes, execution: Execution) -> bool:
         """Whether the execution would be the same had the reference had more time and memory."""

@@ -17,7 +17,6 @@ MODULES = {
     " gcd hypot inf isclose isfinite isinf isnan isqrt lcm log log10 log2 nan perm pi pow prod"
     " radians sin sqrt tan tau trunc",
     "collections": "Counter OrderedDict defaultdict deque",
-    "copy": "copy deepcopy",
     "typing": "Any Callable Dict Iterable Iterator List Optional Sequence Set Tuple Union",
 }
 """Modules that it may import, and what it may use of each."""

@@ -124,6 +124,8 @@ def show_value(value: object) -> str:
         return shorten(repr(value))
     except ValueError:
         return f"an int of more than {sys.get_int_max_str_digits()} digits"
+    except Exception:  # noqa: BLE001  an answer may hold objects of the setup's classes
+        return "a value that cannot be shown"
 
 
 def shorten(text: str) -> str:

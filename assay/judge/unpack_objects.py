@@ -213,6 +213,8 @@ class Arrivals:
     def _builtin(self, name: Json) -> Any:
         """A function or class of Python's; an `except` of some catches the test's own assertion."""
         found = BUILTINS[name]
+        if found is type and not self.takes_objects:
+            return Opaque(name)  # it makes classes, which may do more than data does
         if isinstance(found, type) and issubclass(AssertionError, found) and found is not object:
             self._connection.forgeable = True
         return found

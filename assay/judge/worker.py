@@ -66,6 +66,8 @@ def serve(control: socket.socket) -> None:
         random.seed = connection.console.seed
         report = run_checks(job, connection, partial(jobs.send, NEXT_STEP))
         jobs.send(mark(report) + json.dumps(report._asdict()).encode())
+        del job, connection, report
+        gc.collect()  # a test may have filled the memory that the next one needs
 
 
 def open_by_name(file: Any, *arguments: Any, **named: Any) -> Any:

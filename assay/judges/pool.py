@@ -200,8 +200,10 @@ class Pool(AnyJudge):
         try:
             return await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and (service := turn.result()):
+            given = turn.done() and not turn.cancelled() and not turn.exception()
+            if given and (service := turn.result()):
                 service.taken -= 1
+                self._dispatch()
             raise
 
     def _dispatch(self) -> None:

@@ -263,18 +263,26 @@ def main() -> None:
     gc.freeze()  # forks then copy fewer pages
     gc.disable()
     control, boxes, serves = socket.socket(fileno=int(sys.argv[1])), Boxes(), True
-    while serves or boxes:
-        poll = select.poll()
-        for descriptor in (*boxes, *[control.fileno()] * serves):
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll():
-            if descriptor in boxes:
-                _, ends, stream = boxes.pop(descriptor)
-                with stream:
-                    ends.close()
-            elif not (serves := receive(control, boxes)):
-                for pid, *_ in boxes.values():
-                    os.kill(pid, signal.SIGKILL)
+    try:
+        while serves or boxes:
+            poll = select.poll()
+            for descriptor in (*boxes, *[control.fileno()] * serves):
+                poll.register(descriptor, select.POLLIN)
+            for descriptor, _ in poll.poll():
+                if descriptor in boxes:
+                    _, ends, stream = boxes.pop(descriptor)
+                    with stream:
+                        ends.close()
+                elif not (serves := receive(control, boxes)):
+                    kill_all(boxes)
+    finally:
+        kill_all(boxes)
+
+
+def kill_all(boxes: Boxes) -> None:
+    """End the first process of every open box, and so all others."""
+    for pid, *_ in boxes.values():
+        os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def open_made(work_dir: str, name: str) -> int:
     none.
     """
     path = os.path.normpath(f"{work_dir}/{name}")
-    if os.path.realpath(path) != path or not path.startswith(f"{work_dir}/"):
+    if not work_dir or os.path.realpath(path) != path or not path.startswith(f"{work_dir}/"):
         return -1
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

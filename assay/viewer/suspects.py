@@ -94,8 +94,11 @@ def _short(paid: pa.Table) -> pa.Table:
 
 
 def _at(table: pa.Table, places: pa.Table) -> pa.Table:
-    """The rows of an index at some places, in the order of the places."""
-    return table.take(np.searchsorted(row_keys(table), row_keys(places)))
+    """The rows of an index at some places, in the order of the places; the places may be of a later
+    moment.
+    """
+    keys, at = row_keys(table), row_keys(places)
+    return table.take(np.searchsorted(keys, at[np.isin(at, keys)]))
 
 
 def passes_by_task(table: pa.Table) -> dict[str, tuple[int, int]]:

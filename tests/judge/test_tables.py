@@ -37,7 +37,6 @@ MORE_TABLES = {
     "for x in [1]:\n    for y in (3,):\n        assert f(x, y) == 3": "def f(x, y): return x * y",
     "def near(a, b): return abs(a - b) < 1e-6\nassert near(f(3.5), 0.5)": "def f(x): return x - 3",
     "def abs(x): return [x]\nassert abs(f(1)) == [1]": "def f(x): return x",
-    "import copy\nx = [1]\ny = copy.copy(x)\nassert f(x) == 1 and x == y": "def f(x): return 1",
     "try:\n    f(-1)\nexcept ValueError as error:\n    assert str(error) == 'no'\nelse:\n"
     "    assert False": "def f(x): raise ValueError('no')",
     "x = f(1)\nx.append(2)\nassert x == [1, 2] and f(1) == [1]": "def f(x): return [x]",
@@ -48,6 +47,7 @@ MORE_TABLES = {
     "assert f(1) == 2\nassert f(1) == 3": "n = [1]\ndef f(x):\n    n[0] += x\n    return n[0]",
 }
 WITH_CARE = {
+    "import copy\nx = [1]\ny = copy.copy(x)\nassert f(x) == 1 and x == y": "def f(x): return 1",
     "from math import *\nassert floor(f(1)) == floor(pi)": "def f(x): return 3.5",
     "assert type(f(1)) == tuple": "def f(x): return (x,)",
 }
@@ -221,6 +221,45 @@ def test_an_object_passes_no_table_of_which_the_reference_answers_with_data() ->
     forged, unknown = judge_all([Job(with_reference, FORGED), Job(task("f", test), FORGED)])
     assert forged.verdict is Verdict.WRONG, forged
     assert unknown.forgeable or not unknown.passed, unknown
+
+
+POISON = """import math, copy
+T = f(0)
+C = T("X", (), {"__reduce_ex__": lambda s, p: (lambda: math, (), {"isclose": lambda *a: True})})
+copy.copy(C())
+assert f(1)"""
+
+
+def test_a_class_that_makes_classes_ends_the_worker_that_has_had_it() -> None:
+    maker = "def f(x): return type"
+    poison = task("f", POISON, reference=maker)
+    asserts = "import math\nassert math.isclose(f(2.0), 4.0)"
+    other = task("f", asserts, reference="def f(x): return x * x")
+    jobs = [Job(poison, f"{maker}  # {n}") for n in range(3)]
+    *_, wrong = judged_in_turn(*jobs, Job(other, "def f(x): return 3.0"))
+    assert wrong.verdict is Verdict.WRONG, wrong
+
+
+NODE = """class Node:
+    def __init__(self, val): self.val, self.next = val, None
+    def __repr__(self): return f"{self.val}->{self.next!r}" """
+
+
+def test_an_answer_that_cannot_be_shown_is_wrong_all_the_same() -> None:
+    reference = "def f(n):\n    n.val = 3\n    return n"
+    one = task("f", "assert f(Node(1)).val == 3", setup=NODE, reference=reference)
+    (circle,) = judge_all([Job(one, "def f(n):\n    n.next = n\n    return n")])
+    assert circle.verdict is Verdict.WRONG, circle
+
+
+@pytest.mark.parametrize("test", ["assert Bag([1, 2]).count(2) == 1", "assert len(Bag([1])) == 1"])
+def test_asserts_of_a_class_have_its_instances_without_a_reference_too(test: str) -> None:
+    bag = """class Bag:
+    def __init__(self, items): self.items = items
+    def count(self, x): return self.items.count(x)
+    def __len__(self): return len(self.items)"""
+    (right,) = judge_all([Job(task("Bag", test), bag)])
+    assert right.verdict is Verdict.PASS, right
 
 
 def test_nearly_all_real_tests_of_functions_leave_their_worker_as_it_was() -> None:
