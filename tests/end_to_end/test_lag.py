@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from functools import partial
@@ -203,7 +204,8 @@ def test_when_a_part_gives_out_the_run_ends_with_exit_code_3_and_nothing_survive
     expected = {
         "judge": "supervisor died",
         "engine": "engine gave out",
-        "learner": "lower optimizer.lr",
+        # the engine may meet the spoiled weights first
+        "learner": "lower optimizer.lr|a log-probability that is not a finite number",
     }[part]
-    assert expected in said.splitlines()[-1]
+    assert re.search(expected, said.splitlines()[-1]), said
     assert has_ended(processes)
