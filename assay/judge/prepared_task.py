@@ -123,7 +123,6 @@ class PreparedTask:
         sources = [code for kind, one in self._kinds for code in kind.code(one)]
         self._sources = sources
         self._setup = task.setup if sources or not only_binds(task.setup) else ""
-        self._harmless = is_harmless([self._setup, *sources])
         is_table = task.reference is not None or (
             not task.entry_point[:1].isupper()  # instances of a class are no data
             and all(is_harmless([one]) and only_asserts(one, task.entry_point) for one in sources)
@@ -199,7 +198,8 @@ class PreparedTask:
     def _keeps_worker(self) -> bool:
         """Whether a worker that has run the job on data may take another."""
         checker = "" if self._task.checker in CHECKERS else self._task.checker
-        return self._harmless and not (self._recomputing or checker)
+        code = [self._setup, *self._sources]
+        return not (self._recomputing or checker) and is_harmless(code)
 
     @cached_property
     def _shared_fields(self) -> str:

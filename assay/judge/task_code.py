@@ -70,15 +70,15 @@ def only_asserts(source: str, function: str) -> bool:
     """Whether code calls a function only in asserts, once in each, calls none of its answers, and
     uses no variables and nothing else of the program.
     """
-    nodes = [*ast.walk(parsed(source))]
+    nodes = [*ast.walk(tree := parsed(source))]
     names = [node for node in nodes if isinstance(node, ast.Name)]
     used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     bound = {it for node in nodes if not isinstance(node, ast.Name) for it in _identifiers(node)}
     asserts = [node for node in nodes if isinstance(node, ast.Assert)]
     single = all(len(_calls(node.test, function)) < 2 for node in asserts)
     counted = sum(len(_calls(node, function)) for node in asserts)
-    all_calls = _calls(parsed(source), function)
-    return used <= bound | FUNCTIONS | {function} and single and counted == len(all_calls)
+    in_asserts = counted == len(_calls(tree, function))
+    return single and in_asserts and used <= bound | FUNCTIONS | {function}
 
 
 def _calls(tree: ast.AST, function: str) -> list[ast.Call]:
