@@ -26,7 +26,7 @@ TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
 """A row with one of these fields is a task; any other is only for SFT."""
 OTHER_TESTS = {"test_cases", "testcases", "unit_tests", "public_tests", "input_output"}
 """What other sets call their tests."""
-OTHER_NAMES = {
+FIELDS_ELSEWHERE = {
     "solution": "reference", "solutions": "reference", "canonical": "reference",
     "messages": "prompt", "question": "prompt", "instruction": "prompt", "problem": "prompt",
     "description": "prompt", "outputs": "expected", "function_name": "entry_point",
@@ -70,8 +70,8 @@ def unknown_fields(row: Row) -> dict[str, str]:
     if row.fields.get("format") == exact.FORMAT or published.is_verl(row):
         return {}
     offers = {
-        name: f"assay calls it {OTHER_NAMES[name]!r}"
-        if name in OTHER_NAMES
+        name: f"assay calls it {FIELDS_ELSEWHERE[name]!r}"
+        if name in FIELDS_ELSEWHERE
         else suggest(name, sorted(known))
         for name in row.fields.keys() - known - MBPP
     }
