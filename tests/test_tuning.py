@@ -28,12 +28,12 @@ def faults_of_a_use():
 for _ in range(9):
     faults_of_a_use()
 ctypes.CDLL(None).mlockall(1)  # of what is mapped now, the kernel takes no page meanwhile
-print(sorted(faults_of_a_use() for _ in range(11))[8])
+print(min(faults_of_a_use() for _ in range(11)))
 """
 
 
 def faults(*arguments: str) -> int:
-    """Of a use, without the two worst of eleven: at times the kernel moves pages in one."""
+    """Of the best of eleven uses: under pressure the kernel moves pages in any of them."""
     environment = {name: value for name, value in os.environ.items() if name not in tune()}
     environment.pop("OMP_WAIT_POLICY", None)
     done = subprocess.run(
