@@ -22,18 +22,17 @@ from assay.rewards import rewards
 HEAD = """# Settings
 
 One TOML file describes a run. `base = "other.toml"` starts from another file. A table
-`[stages.NAME]` makes a stage: it takes all common settings and changes what it says itself. Stages
-run in the order of the file, each from the weights of the one before, unless it has its own
-`policy.model`. `config.toml` in each stage's folder has the resolved settings.
+`[stages.NAME]` makes a stage: all common settings, and its own changes. Stages run in the order of
+the file, each from the weights of the one before, unless it has its own `policy.model`.
+`config.toml` in a stage's folder has the resolved settings.
 
 On the command line, `--table.key value` changes every stage and `--stages.NAME.table.key value`
-one. An unknown key is an error. Paths in a TOML file are relative to that file, paths on the
-command line to the working directory.
+one. An unknown key is an error. Paths in a file are relative to the file, others to the working
+directory.
 
-`unset = ["steps", "stages.sft"]` at the top of a file goes without what its base sets, as
-`--unset steps` does on the command line. A stopped run goes on with another `optimizer.lr`,
-`optimizer.schedule` or length: the run says so, and keeps it in `events.jsonl`; a finished stage
-refuses. `policy.model = "runs/mine"` starts from a run's checkpoint.
+`unset = ["steps", "stages.sft"]` at the top of a file, or `--unset steps`, drops what its base
+sets. A stopped run goes on with another `optimizer.lr`, `optimizer.schedule` or length, and says so
+in `events.jsonl`; a finished stage refuses.
 
 ```toml longer.toml
 name = "longer"
@@ -59,8 +58,8 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 Exit codes of every command:
 
 - 0: done
-- 1: `assay check --strict` dropped tasks, `assay overlap` found some, or nobody reads the output
-- 2: user error; one line says what, where and how to fix it
+- 1: `assay check --strict` or `assay overlap` found something, or nobody reads the output
+- 2: user error; one line says where and how to fix it
 - 3: the machine failed
 - 130: Ctrl-C
 
@@ -69,11 +68,11 @@ Extras, `pip install '.[NAME]'`:
 - `serve`: the judge over HTTP ([service.md](service.md))
 - `vllm`: generating with vLLM ([vllm.md](vllm.md))
 - `maths`, `cocotb`: formulas as answers, CVDP's harnesses ([kinds.md](kinds.md))
-- `overlap`: `assay overlap` on other languages than Python ([overlap.md](overlap.md))
+- `overlap`: `assay overlap` beyond Python ([overlap.md](overlap.md))
 - `gguf`: GGUF files and `smollm2` as `policy.model` ([recipes.md](recipes.md#models))
 - `quant`: 4-bit weights (`policy.quantize`)
 - `sql`: `assay show` with a query ([viewer.md](viewer.md))
-- `wandb`, `trackio`, `tb`: the trackers of W&B, trackio and TensorBoard
+- `wandb`, `trackio`, `tb`: trackers (W&B, trackio, TensorBoard)
 - `integrations`: TRL and verifiers ([service.md](service.md))
 
 This page is written by `python docs/make_settings.py`.
@@ -93,8 +92,8 @@ def render() -> str:
         parts.append(f"\n## {name}\n\n{_first_paragraph(section)}\n\n" + "".join(rows))
     shared = PolicyGradientSettings.model_fields
     parts.append(
-        "\n## `[algorithm]`\n\n`name`, and the settings of that algorithm. All but sft and dpo"
-        " have these; their defaults differ, as the next table says.\n\n"
+        "\n## `[algorithm]`\n\n`name`, and these settings of all algorithms but sft and dpo, with"
+        " the defaults of the next table:\n\n"
     )
     parts += [_row(key, field) for key, field in shared.items()]
     parts.append("\n| algorithm | what it is | defaults of its own |\n|---|---|---|\n")

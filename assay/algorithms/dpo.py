@@ -32,8 +32,7 @@ class Settings(AlgorithmSettings):
     """KL penalty strength (beta). The reference is the policy at the start of the stage."""
     pairs: str = ""
     """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`.
-    Without one, each group of rollouts gives a pair: its shortest passing against its longest
-    failing completion."""
+    Default: of each group of rollouts the shortest passing and the longest failing completion."""
     epochs: PositiveInt = 1
     """Gradient steps on each batch."""
 

@@ -36,13 +36,13 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Options of every algorithm that learns from rewards. Algorithms differ in their defaults."""
 
     baseline: Baseline = "group"
-    """What is subtracted from a reward: nothing, the batch's mean, the mean of past steps, its
-    group's mean, or the mean of the others in its group."""
+    """What is subtracted from a reward: `none`, or the mean of the `batch`, of past steps
+    (`running`), of its `group`, or of the others in its group (`leave_one_out`)."""
     scale: Scale = "none"
-    """What the difference is divided by: nothing, its group's standard deviation, or the
-    batch's."""
+    """What the difference is divided by: `none`, or the standard deviation of its `group` or the
+    `batch`."""
     advantage_clip: PositiveFloat | None = None
-    """Advantages are clipped to this size, on both sides."""
+    """Largest size of an advantage."""
     overlong_share: float = Field(0.0, ge=0, le=1)
     """Soft overlong punishment: it rises over the last share of `rollout.max_tokens`; 0 turns it
     off."""
@@ -52,21 +52,21 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Do not learn from completions cut off at the token limit; they still count in the
     baseline."""
     zero_variance_groups: Literal["count", "drop", "resample"] = "count"
-    """Groups with zero variance (rewards before shaping are equal but for rounding): `count`
-    their tokens in the denominator of the loss, `drop` them, or `resample` new groups in their
-    place (dynamic sampling)."""
+    """Groups of zero variance (equal rewards before shaping): `count` their tokens in the
+    denominator of the loss, `drop` them, or `resample` new groups in their place (dynamic
+    sampling)."""
     max_resamples: PositiveInt = 10
-    """Most rounds of resampling in one step, with `zero_variance_groups = "resample"`."""
+    """Most rounds of resampling in one step."""
     ratio: RatioLevel = "token"
-    """Level of the importance ratio: of each token, the geometric mean over the completion, or the
-    product over the completion."""
+    """Importance ratio of each `token`, or of the completion: the geometric `mean` or the `product`
+    of its tokens."""
     clip_low: float = Field(0.2, gt=0, le=1)
     """Ratios below 1 - clip_low are clipped (epsilon); with 1, none is."""
     clip_high: PositiveFloat = 0.28
     """Ratios above 1 + clip_high are clipped (epsilon high)."""
     importance_sampling: ImportanceSampling = "token_truncate"
     """Importance sampling correction where learner and engine give a token different probabilities:
-    truncate (TIS) or mask the ratio of each token, or of the whole completion."""
+    truncate (TIS) or mask the ratio of each token, or of the completion."""
     importance_sampling_min: NonNegativeFloat = 0.0
     """Smallest importance sampling weight; 0.5 is usual with a mask."""
     importance_sampling_max: PositiveFloat = 2.0
@@ -76,13 +76,13 @@ class PolicyGradientSettings(AlgorithmSettings):
     kl_estimator: KLEstimator = "k3"
     """How the KL is estimated per token; k3 is unbiased and never negative."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Whether the KL penalty is a term of the loss, there weighted by the ratio, or is subtracted
-    from the reward."""
+    """The KL penalty is a term of the `loss`, weighted by the ratio, or is subtracted from the
+    `reward`."""
     entropy_bonus: NonNegativeFloat = 0.0
-    """Weight of the entropy bonus: the entropy per token is subtracted from the loss."""
+    """Weight of the entropy bonus: the entropy per token."""
     loss_mean: LossMean = "tokens"
-    """How losses are averaged: over all tokens of the step; over the tokens of each completion,
-    then over completions; or summed and divided by completions x `rollout.max_tokens`."""
+    """Mean of losses over all `tokens` of the step; over each completion's tokens, then over
+    `completions`; or their sum divided by a `constant`, completions x `rollout.max_tokens`."""
     epochs: PositiveInt = 1
     """Passes over each batch."""
     minibatches: PositiveInt = 1

@@ -29,7 +29,7 @@ class Settings(COMMON):  # type: ignore[misc, valid-type]  # a class made at run
     """The clip of the paper; gamma and lambda as usual with one reward at the end."""
 
     critic: bool = True
-    """Use a value head on the policy (a critic) as the baseline; without it, `baseline` is used."""
+    """Use a value head on the policy (a critic) as the baseline, instead of `baseline`."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount per token, with a critic."""
     gae_lambda: float = Field(1.0, ge=0, le=1)
@@ -38,7 +38,7 @@ class Settings(COMMON):  # type: ignore[misc, valid-type]  # a class made at run
     value_loss: NonNegativeFloat = 0.5
     """Weight of the critic's squared error in the loss."""
     value_clip: PositiveFloat = 0.2
-    """How far a value may move from its value before the batch's first step, until it gets no
+    """Farthest move of a value from its value before the batch's first step; beyond it has no
     gradient."""
 
 

@@ -46,32 +46,30 @@ class EngineSettings(Section):
     kv_cache_tokens: PositiveInt = 65_536
     """Size of the KV cache in tokens (prompts and completions). Lower it if memory runs out."""
     dtype: Literal["policy", "bfloat16"] = "policy"
-    """Data type of the weights that generate. `bfloat16` makes a copy of the policy; its
-    log-probabilities differ by 0.01 (5M parameters) to 0.05 (135M)."""
+    """Data type of the weights that generate. `bfloat16` copies the `policy`; log-probabilities
+    differ by 0.01 (5M parameters) to 0.05 (135M)."""
     servers: tuple[str, ...] = ()
-    """URLs of vLLM servers that already run. Without any, assay starts its own and stops them after
-    each stage. For `openai`, the endpoint's URL up to `/v1`; a key that it needs is read from the
-    environment variable `OPENAI_API_KEY`."""
+    """URLs of running vLLM servers. Without any, assay starts its own for each stage. For `openai`,
+    the endpoint's URL up to `/v1`; the environment variable `OPENAI_API_KEY` holds its key."""
     data_parallel: PositiveInt = 1
-    """How many vLLM servers assay starts; each holds the whole model."""
+    """vLLM servers that assay starts, each with the whole model."""
     tensor_parallel: PositiveInt = 1
-    """GPUs over which each of those servers splits the model."""
+    """GPUs over which each server splits the model."""
     gpus: tuple[NonNegativeInt, ...] = ()
-    """Numbers of the GPUs for those servers, `tensor_parallel` for each in turn, such as
-    `[1, 2, 3]` beside a trainer on GPU 0. Empty: every server sees all GPUs."""
+    """GPUs of those servers, `tensor_parallel` for each in turn, such as `[1, 2, 3]` beside a
+    trainer on GPU 0. Empty: every server sees all."""
     python: str = ""
-    """Python interpreter of an environment with vLLM, used to start a server. Empty: the current
-    one."""
+    """Python interpreter of an environment with vLLM, to start servers. Empty: the current one."""
     arguments: tuple[str, ...] = ()
-    """Extra command-line arguments of those servers, such as `["--max-num-batched-tokens",
+    """More command-line arguments of those servers, such as `["--max-num-batched-tokens",
     "16384"]`."""
     weights_folder: str = ""
-    """Folder for the weights, which are synced as files; trainer and servers must see it under the
-    same path. Empty: this machine's shared memory."""
+    """Folder through which weights are synced; trainer and servers see it under the same path.
+    Empty: this machine's shared memory."""
     max_concurrent: PositiveInt = 16
     """Requests to an `openai` endpoint at once."""
     timeout_seconds: PositiveFloat = 600.0
-    """Longest wait for one answer of an `openai` endpoint."""
+    """Longest wait for an answer of an `openai` endpoint."""
     request: dict[str, Any] = Field({})
     """More fields of each request to an `openai` endpoint, such as `reasoning_effort = "low"`. An
     empty text leaves out one of ours, such as `seed = ""`."""
@@ -116,12 +114,12 @@ class PromptSettings(Section):
     """How a task is put to the model: see data.md."""
 
     system: str = ""
-    """System prompt. A model without a chat template reads it before everything else."""
+    """System prompt. Without a chat template it comes before everything else."""
     template: str = ""
-    """Text of the prompt, with the placeholders {prompt}, {stub}, {entry_point}, {language},
-    {Language} and {interface}; write other braces twice. Empty: the default of data.md."""
+    """Text of the prompt, with {prompt}, {stub}, {entry_point}, {language}, {Language} and
+    {interface}; write other braces twice. Empty: the default of data.md."""
     examples: tuple[tuple[str, str], ...] = ()
-    """Few-shot examples, as pairs of a prompt and its answer, shown before the task."""
+    """Few-shot examples: pairs of a prompt and its answer."""
     chat_template_kwargs: dict[str, Any] = Field({})
     """Arguments of the model's chat template, such as `enable_thinking = false`."""
     reasoning: Literal["", "think", "reasoning"] = ""

@@ -36,7 +36,7 @@ class TinySettings(Section):
     layers: PositiveInt = 4
     """Number of layers."""
     heads: PositiveInt = 4
-    """Attention heads. vLLM on a CPU can serve the model if width / heads is 32, 64 or 128."""
+    """Attention heads. vLLM on a CPU needs width / heads of 32, 64 or 128."""
     context: PositiveInt = 512
     """Context length in tokens."""
 
@@ -45,29 +45,28 @@ class PolicySettings(Section):
     """The model that is trained."""
 
     model: str = "tiny"
-    """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, a folder of a run or stage
-    (its best checkpoint if `save.best` keeps one, else its newest), a GGUF file, or a name on the
-    Hugging Face hub (recipes.md, "Models")."""
+    """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, a run or stage (the best
+    checkpoint with `save.best`, else the newest), a GGUF file, or a name on the Hugging Face hub
+    (recipes.md, "Models")."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Data type of forward and backward passes. Trained weights always have float32 master copies,
-    so small updates are not lost. `auto`: `bfloat16` for models of 512 and more hidden units, if
-    the GPU or processor has instructions for it; `float32` otherwise."""
+    """Data type of forward and backward passes. Trained weights have float32 master copies. `auto`:
+    `bfloat16` from 512 hidden units on, if the GPU or processor has instructions for it; else
+    `float32`."""
     float32_lm_head: bool = False
-    """Compute the LM head (the logits) in float32 whatever the `dtype` is. Slower, but logits are
-    not rounded."""
+    """Compute the LM head (the logits) in float32 whatever the `dtype` is; slower."""
     quantize: Literal["nf4"] | None = None
-    """Quantize the frozen weights to 4 bits (QLoRA) with bitsandbytes. Needs `lora`, or an
-    adapter as `model`, and `pip install 'assay[quant]'`."""
+    """Quantize the frozen weights to 4 bits (QLoRA) with bitsandbytes. Needs `lora`, or an adapter
+    as `model`, and `pip install 'assay[quant]'`."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass. Uses less memory and a third more time; results
-    do not change."""
+    """Recompute activations in the backward pass: less memory, a third more time, the same
+    results."""
     device: str = "auto"
-    """`auto` uses a GPU if there is one. Otherwise `cpu`, `cuda` or `cuda:1`."""
+    """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1`."""
     trust_remote_code: bool = False
     """Allow a model to run its own Python code in this process. Saved settings of a run cannot."""
     chat: Literal["auto", "template", "text"] = "auto"
-    """How the prompt is formatted: with the model's chat `template`, or as plain `text` to
-    continue. `auto` uses the template if there is one."""
+    """Prompts by the model's chat `template`, or as plain `text` to continue. `auto` uses the
+    template if there is one."""
     lora: LoraSettings | None = None
     """Train LoRA adapters instead of all weights. A model that already is an adapter keeps its rank
     and alpha: leave this out."""
@@ -79,21 +78,19 @@ class TaskSettings(Section):
     """The training tasks."""
 
     train: tuple[str, ...] = Field(min_length=1)
-    """A task set and split, such as `drills:train` or `humaneval`, or a path to a .jsonl file; or
-    several of them."""
+    """Task sets and splits, such as `drills:train` or `humaneval`, or paths of .jsonl files."""
     weights: tuple[PositiveFloat, ...] = ()
-    """Shares of the sets of `train` in what is drawn, such as `[3, 1]`. Default: their sizes. An
-    epoch has every task at least once, and those of a small set with a large share several
-    times."""
+    """Shares of the sets of `train`, such as `[3, 1]`. Default: their sizes. An epoch has every
+    task at least once, and those of a small set with a large share several times."""
     limit: PositiveInt | None = None
-    """Use only the first tasks of each set, this many."""
+    """Use only so many first tasks of each set."""
     checks: PositiveInt | None = None
-    """Judge by only the first checks of each task, this many."""
+    """Judge by only so many first checks of each task."""
     held_out: int = Field(0, ge=0)
-    """Hidden checks of each task that RL holds out of the reward: see rewards.md."""
+    """Hidden checks of each task that RL holds out of the reward: rewards.md."""
     too_long: Literal["refuse", "drop"] = "refuse"
-    """What to do about a prompt that leaves no room for `rollout.max_tokens` in the context, or a
-    dialogue or pair longer than it: `refuse` the run, or `drop` and count them."""
+    """A prompt that leaves no room for `rollout.max_tokens` in the context, or a dialogue or pair
+    longer than it: `refuse` the run, or `drop` and count it."""
 
     @property
     def spec(self) -> str:
@@ -115,7 +112,7 @@ class DatasetSettings(Section):
     batch_size: PositiveInt = 64
     """Rows in one step: dialogues, or pairs."""
     assistant_turns: Literal["all", "last"] = "all"
-    """Which replies of a conversation (a row with `messages`) SFT learns from."""
+    """Of a row's `messages`, SFT learns `all` replies or the `last`."""
 
 
 class RolloutSettings(Section):
@@ -130,22 +127,21 @@ class RolloutSettings(Section):
     temperature: PositiveFloat = 1.0
     """Sampling temperature. The learner uses the same."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus sampling; 1 turns it off. Below 1, rollouts are slightly off-policy, because the
-    learner computes probabilities over all tokens."""
+    """Nucleus sampling; 1 turns it off. Below 1, rollouts are slightly off-policy: the learner
+    computes probabilities over all tokens."""
     top_k: int = Field(0, ge=0)
-    """Sample from the k most likely tokens only; 0 turns it off. Off-policy like `top_p`."""
+    """Sample from the k most likely tokens; 0 turns it off. Off-policy like `top_p`."""
     min_p: float = Field(0.0, ge=0, lt=1)
-    """Drop tokens less likely than this fraction of the most likely one; 0 turns it off. Off-policy
+    """Drop tokens less likely than this share of the most likely one; 0 turns it off. Off-policy
     like `top_p`."""
     max_staleness: int = Field(0, ge=0)
-    """How many weight updates a rollout may lag behind the learner. 0 is synchronous (on-policy); 1
-    or more is asynchronous: the engine generates during training."""
+    """Weight updates that a rollout may lag behind the learner. 0 is synchronous (on-policy); from
+    1 on asynchronous: the engine generates during training."""
     prefetch_groups: int | None = Field(None, ge=1)
-    """Extra groups to start early. Default: `max_staleness` steps' worth. A small number only hides
-    stragglers: they carry over to the next step."""
+    """Extra groups to start early. Default: `max_staleness` steps' worth. A small number only
+    carries stragglers over to the next step."""
     score_turns: bool = False
-    """Give every judged turn its own reward, instead of one reward for the whole rollout: see
-    environments.md."""
+    """Give every judged turn its own reward, instead of one for the rollout: environments.md."""
 
 
 class OptimizerSettings(Section):
@@ -163,34 +159,35 @@ class OptimizerSettings(Section):
     max_grad_norm: PositiveFloat = 1.0
     """Gradients with a larger norm are clipped to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rate after warmup: constant, or decayed, and zero one step after the last."""
+    """Learning rate after warmup: `constant`, or `linear` or `cosine` decay to zero one step after
+    the last."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps of linear warmup; the first of w steps has 1 / w of the rate."""
+    """Steps of linear warmup; the first of w has 1 / w of the rate."""
 
 
 class LearnerSettings(Section):
     """How a batch is split into micro-batches, and weights over ranks."""
 
     micro_batch_tokens: PositiveInt | None = None
-    """Tokens in one forward and backward pass, padding included; packed, a shared prompt
-    counts once. Changes memory and speed, not results. Default: as many as take a sixteenth of a
-    processor's memory, or a quarter of a GPU's, up to 16,384."""
+    """Tokens in one forward and backward pass, with padding; a packed prompt that is shared counts
+    once. Changes memory and speed, not results. Default: what takes a sixteenth of a processor's
+    memory or a quarter of a GPU's, up to 16,384."""
     hybrid_shard: bool = False
-    """On several machines: shard the weights over the ranks of one machine, and keep a copy on
-    each machine. Less traffic between machines, more memory."""
+    """Shard the weights over the ranks of one machine, with a copy on each machine: less traffic,
+    more memory."""
     rank_minutes: PositiveFloat = 30.0
-    """How long a rank waits for the others within a step; then it ends the job. The first
-    stage's counts."""
+    """How long a rank waits for the others within a step before it ends the job. The first stage's
+    counts."""
 
 
 class JudgeSettings(Section):
     """Limits of the programs that the judge runs, and where it runs them."""
 
     servers: tuple[str, ...] = ()
-    """URLs of `assay serve` services that judge in place of this process: see service.md. Their
-    token, if they need one, is read from the environment variable `ASSAY_TOKEN`."""
+    """URLs of `assay serve` services that judge in place of this process: service.md. The
+    environment variable `ASSAY_TOKEN` holds their token."""
     slots: PositiveInt | None = None
-    """Programs that run at once. Default: the number of CPU cores of this process."""
+    """Programs that run at once. Default: the CPU cores of this process."""
     cpu_seconds: PositiveFloat = 4.0
     """CPU time limit of one program for all its checks."""
     wall_seconds: PositiveFloat = 20.0
@@ -198,13 +195,12 @@ class JudgeSettings(Section):
     memory_mb: PositiveInt = 512
     """Memory limit of one program in MiB."""
     verdict_cache: str | None = None
-    """A file that keeps verdicts between runs. A program that is in it does not run again."""
+    """A file that keeps verdicts between runs. A program in it does not run again."""
     allow_weak_isolation: bool = False
-    """Judge even if the sandbox of this machine cannot keep programs away from your files (see
-    `assay doctor`)."""
+    """Judge even if the sandbox here cannot keep programs away from your files (`assay doctor`)."""
     allow_forgeable: bool = False
     """Reward passes that the program could have forged (docs/judge.md, "Objects"). `assay check`
-    says which tasks need it."""
+    names the tasks that need it."""
 
     @model_validator(mode="after")
     def _services_are_urls_without_secrets(self) -> JudgeSettings:
@@ -237,51 +233,49 @@ class EvaluateSettings(Section):
     """How the policy is evaluated. Without this table, it is not."""
 
     tasks: tuple[str, ...] = Field(min_length=1)
-    """A task set and split that is not trained on, or several. Training compares checkpoints by the
-    first."""
+    """Task sets and splits that are not trained on. Training compares checkpoints by the first."""
     limit: PositiveInt | None = None
-    """Use only the first tasks of each set, this many."""
+    """Use only so many first tasks of each set."""
     greedy: bool = False
-    """Evaluate greedy decoding too, one completion per task at temperature 0, as a row of its
-    own."""
+    """Evaluate greedy decoding too, one completion per task, as a row of its own."""
     samples: PositiveInt = 8
-    """Completions per task. 1 with temperature 0 is greedy decoding."""
+    """Completions per task."""
     temperature: float = Field(1.0, ge=0)
     """Sampling temperature; 0 is greedy decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling; 1 turns it off."""
     top_k: int = Field(0, ge=0)
-    """Sample from the k most likely tokens only; 0 turns it off."""
+    """Sample from the k most likely tokens; 0 turns it off."""
     min_p: float = Field(0.0, ge=0, lt=1)
-    """Drop tokens less likely than this fraction of the most likely one; 0 turns it off."""
+    """Drop tokens less likely than this share of the most likely one; 0 turns it off."""
     max_tokens: PositiveInt = 512
     """Longest completion in tokens."""
     axes: tuple[str, ...] = ()
-    """Terms of rewards, such as `compiles`: pass@k is reported for each, over the completions for
-    which it gives more than 0."""
+    """Reward terms, such as `compiles`: pass@k is reported for each, over completions for which it
+    gives more than 0."""
     every: int = Field(0, ge=0)
-    """Evaluate every so many steps; 0 evaluates only at the end of the stage."""
+    """Evaluate every so many steps; 0: only at the end of the stage."""
     before: bool = False
-    """Evaluate the untrained model too, reported as `base`; a later stage with its own
-    `policy.model` reports it as `STAGE base`."""
+    """Evaluate the untrained model too, reported as `base`, or as `STAGE base` for a later stage
+    with its own `policy.model`."""
 
 
 class SaveSettings(Section):
     """Checkpoints during training. The last step is always saved."""
 
     every: int = Field(0, ge=0)
-    """Save every so many steps; 0 saves only the last."""
+    """Save every so many steps; 0: only the last."""
     keep: PositiveInt = 2
-    """How many of the newest checkpoints are kept."""
+    """Newest checkpoints that are kept."""
     best: Literal["evaluate/pass@1"] | None = None
-    """Also keep the best checkpoint by this metric. Every evaluation then saves a checkpoint."""
+    """Also keep the best checkpoint by this metric. Every evaluation then saves one."""
 
 
 class DashboardSettings(Section):
     """The run on W&B and trackio; one run there holds all stages and resumes."""
 
     project: str = "assay"
-    """Project of the run. W&B's tags are read from the environment variable `WANDB_TAGS`."""
+    """Project of the run. W&B reads tags from the environment variable `WANDB_TAGS`."""
 
 
 class RunSettings(Section):
@@ -300,8 +294,7 @@ class RunSettings(Section):
     epochs: PositiveFloat | None = None
     """Passes over the training tasks or demonstrations, instead of `steps`."""
     plugins: tuple[str, ...] = ()
-    """Your Python files that register tasks, rewards, environments or algorithms. Paths are
-    relative to this file."""
+    """Python files that register tasks, rewards, environments or algorithms."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
     dashboard: DashboardSettings = DashboardSettings()
@@ -309,8 +302,7 @@ class RunSettings(Section):
     algorithm: dict[str, Any]
     """`name`, and the settings of that algorithm."""
     rewards: dict[str, dict[str, Any]] = Field({"tests": {}})
-    """Reward terms by name, each with its `weight` and parameters. The reward is their weighted
-    sum."""
+    """Reward terms by name, each with its `weight` and parameters."""
     policy: PolicySettings = PolicySettings()
     """The model that is trained."""
     tasks: TaskSettings
@@ -320,7 +312,7 @@ class RunSettings(Section):
     rollout: RolloutSettings = RolloutSettings()
     """How completions are sampled."""
     environment: dict[str, Any] = Field({"name": "single_turn"})
-    """What happens after a completion: the environment's `name` and parameters."""
+    """What happens after a completion: `name` and parameters."""
     prompt: PromptSettings = PromptSettings()
     """How a task is put to the model."""
     engine: EngineSettings = EngineSettings()

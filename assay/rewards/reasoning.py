@@ -33,8 +33,8 @@ async def reasoning(
     seconds: float = 60.0,
 ) -> AsyncIterator[BatchFunction]:
     """The score in [0, 1] that a model gives to the reasoning between <think>, <reasoning> or like
-    tags; 0 without any, or without a program. `url` is any OpenAI-compatible endpoint's,
-    up to /v1; the environment variable OPENAI_API_KEY has its key, if it needs one.
+    tags; 0 without any, or without a program. `url` is an OpenAI-compatible endpoint's, up to /v1;
+    the environment variable OPENAI_API_KEY holds its key.
 
     Equal questions are asked once. After 3 further calls a rollout is lost, not scored 0. Raises
     SettingsError where the endpoint refuses. A model is easy to flatter: give it a small weight.
