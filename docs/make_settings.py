@@ -127,7 +127,7 @@ def render() -> str:
         " ([environments.md](environments.md)).\n\n"
     )
     parts += [
-        f"- `{name}` ({_parameters(environments[name].run)})\n"
+        f"- `{name}` ({_parameters(environments[name].run)}): {environments.summary(name)}\n"
         for name in shipped("assay.environments", "environment")
     ]
     return "".join(parts)

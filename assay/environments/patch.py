@@ -74,9 +74,9 @@ async def patch(
     conversation: Conversation, *, turns: PositiveInt = 3,
     files: Literal["asked", "changed", "none"] = "asked",
 ) -> None:  # fmt: skip
-    """Take a patch, and show why it cannot be applied or which visible tests fail, until none does
-    or the model has replied `turns` times. Replies that name `files` get them, if those are
-    "asked"; "changed" shows those that the reference changes at once, "none" none.
+    """Take a patch, and show why it cannot be applied or which visible tests fail, in at most
+    `turns` replies. Replies that name `files` get them, if those are "asked"; "changed" shows those
+    that the reference changes at once, "none" none.
     """
     check = repository_tests(conversation.task)
     for left in range(turns - 1, -1, -1):

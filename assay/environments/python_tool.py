@@ -65,9 +65,9 @@ async def python_tool(
     turns: Annotated[int, Field(ge=2)] = 3,
     tool_calls: Literal["template", "text"] = "text",
 ) -> None:
-    """Run the code of a reply and show its output, until a reply has no code or is the last of
-    `turns`. Code stands in `<code>...</code>`, or in calls as the model's chat template writes
-    them, if `tool_calls` is "template".
+    """Run a reply's code and show its output, in at most `turns` replies. Code stands in
+    `<code>...</code>`, or in calls as the model's chat template writes them, if `tool_calls` is
+    "template".
     """
     examples = _runnable(conversation.task)
     prelude = PRELUDE.format(setup=conversation.task.setup, call=TRY, examples=examples)

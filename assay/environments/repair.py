@@ -25,7 +25,7 @@ def missing(task: Task) -> str:
 
 @environment_with(script, missing)
 async def repair(conversation: Conversation, *, turns: PositiveInt = 3) -> None:
-    """Show how a visible check fails, until none fails or the model has replied `turns` times."""
+    """Show how a visible check fails, in at most `turns` replies."""
     checks = visible(conversation.task)
     for _ in range(turns - 1 if checks else 0):
         await conversation.reply()

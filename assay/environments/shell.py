@@ -55,10 +55,9 @@ async def shell(
     seconds: PositiveFloat = 60.0,
     tool_calls: Literal["template", "text"] = "template",
 ) -> None:
-    """Run the commands of each reply in a box with the repository, each for up to `seconds`, until
-    one submits or the model has replied `turns` times. Commands stand in calls of the tool `bash`
-    as the model's chat template writes them, or, if `tool_calls` is "text", in
-    ```mswea_bash_command blocks.
+    """Run each reply's commands in a box with the repository, each for up to `seconds`, in at most
+    `turns` replies. Commands stand in calls of the tool `bash` as the model's chat template writes
+    them, or, if `tool_calls` is "text", in ```mswea_bash_command blocks.
     """
     check = repository_tests(conversation.task)
     if check is None:
