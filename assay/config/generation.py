@@ -44,7 +44,7 @@ class EngineSettings(Section):
     """`torch` generates in this process with the policy's own weights. `vllm` uses vLLM servers.
     `openai` asks any OpenAI-compatible endpoint for `policy.model`, in evaluations only."""
     kv_cache_tokens: PositiveInt = 65_536
-    """Size of the KV cache in tokens (prompts and completions). Lower it if memory runs out."""
+    """Size of the KV cache in tokens (prompts and completions)."""
     dtype: Literal["policy", "bfloat16"] = "policy"
     """Data type of the weights that generate. `bfloat16` copies the `policy`; log-probabilities
     differ by 0.01 (5M parameters) to 0.05 (135M)."""
@@ -114,16 +114,15 @@ class PromptSettings(Section):
     """How a task is put to the model: see data.md."""
 
     system: str = ""
-    """System prompt. Without a chat template it comes before everything else."""
+    """System prompt."""
     template: str = ""
-    """Text of the prompt, with {prompt}, {stub}, {entry_point}, {language}, {Language} and
-    {interface}; write other braces twice. Empty: the default of data.md."""
+    """Text of the prompt, with placeholders. Empty: the default."""
     examples: tuple[tuple[str, str], ...] = ()
     """Few-shot examples: pairs of a prompt and its answer."""
     chat_template_kwargs: dict[str, Any] = Field({})
     """Arguments of the model's chat template, such as `enable_thinking = false`."""
     reasoning: Literal["", "think", "reasoning"] = ""
-    """Ask for reasoning in tags of this name, then an `<answer>`; demonstrations get these tags."""
+    """Ask for reasoning in tags of this name, then an `<answer>`."""
 
     @field_validator("template")
     @classmethod
