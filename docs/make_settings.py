@@ -65,11 +65,11 @@ Exit codes of every command:
 
 Extras, `pip install '.[NAME]'`:
 
-- `serve`: the judge over HTTP ([service.md](service.md))
-- `vllm`: generating with vLLM ([vllm.md](vllm.md))
+- `serve`: judge services ([service.md](service.md))
+- `vllm`: vLLM ([vllm.md](vllm.md))
 - `maths`, `cocotb`: formulas as answers, CVDP's harnesses ([kinds.md](kinds.md))
 - `overlap`: `assay overlap` beyond Python ([overlap.md](overlap.md))
-- `gguf`: GGUF files and `smollm2` as `policy.model` ([recipes.md](recipes.md#models))
+- `gguf`: GGUF files, `smollm2` ([recipes.md](recipes.md#models))
 - `quant`: 4-bit weights (`policy.quantize`)
 - `sql`: `assay show` with a query ([viewer.md](viewer.md))
 - `wandb`, `trackio`, `tb`: trackers (W&B, trackio, TensorBoard)
@@ -115,7 +115,7 @@ def render() -> str:
         if rows:
             parts.append(f"\nOnly `{name}` has:\n\n" + "".join(rows))
     parts.append(
-        "\n## `[rewards.NAME]`\n\nA term has `weight` (1.0) and parameters; the reward is the"
+        "\n## `[rewards.NAME]`\n\nTerms have `weight` (1.0) and parameters; the reward is the"
         " weighted sum.\n\n"
     )
     parts += [
