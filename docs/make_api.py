@@ -10,9 +10,8 @@ from pathlib import Path
 
 HEAD = """# Python
 
-The calls that user code needs, by the module to import them from: signature, what it does, and
-what it raises. Their docstrings say the rest (`help(train)`). This page is written by
-`python docs/make_api.py`.
+The calls that user code needs, by the module to import them from. `help(train)` says the rest.
+Written by `python docs/make_api.py`.
 """
 CALLS = {
     "assay.train": ("recipes.md#from-python", "train"),
