@@ -58,6 +58,13 @@ def test_the_readme_names_every_command_and_only_commands_that_exist() -> None:
     assert shown == commands
 
 
+def test_the_readme_and_the_pages_stay_short() -> None:
+    pages = {page.name: len(page.read_text().split()) for page in (ROOT / "docs").glob("*.md")}
+    assert len(README.split()) <= 900
+    assert sum(pages.values()) <= 28_000, pages
+    assert pages["judge.md"] <= 4_000
+
+
 def test_the_readmes_make_targets_exist() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert set(re.findall(r"^(?:\$ )?make (\w+)", README, flags=re.MULTILINE)) <= targets
