@@ -36,7 +36,7 @@ def render() -> str:
     """The page."""
     parts = [HEAD]
     for module, (page, names) in CALLS.items():
-        parts.append(f"\n## `{module}`\n\n[{page.partition('#')[0]}]({page}) explains:\n\n")
+        parts.append(f"\n## `{module}`\n\n[{page.partition('#')[0]}]({page}):\n\n")
         parts += [_line(module, name) for name in names.split()]
     return "".join(parts)
 

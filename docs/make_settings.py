@@ -22,8 +22,8 @@ from assay.rewards import rewards
 HEAD = """# Settings
 
 One TOML file describes a run. `base = "other.toml"` starts from another file. A table
-`[stages.NAME]` makes a stage: all common settings, and its own changes. Stages run in the order of
-the file, each from the weights of the one before, unless it has its own `policy.model`.
+`[stages.NAME]` makes a stage: all common settings, and its own changes. Stages run in order,
+each from the weights of the one before, unless it has its own `policy.model`.
 `config.toml` in a stage's folder has the resolved settings.
 
 On the command line, `--table.key value` changes every stage and `--stages.NAME.table.key value`
@@ -58,7 +58,7 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 Exit codes of every command:
 
 - 0: done
-- 1: `assay check --strict` or `assay overlap` found something, or nobody reads the output
+- 1: `assay check --strict` or `assay overlap` found something; nobody reads the output
 - 2: user error; one line says where and how to fix it
 - 3: the machine failed
 - 130: Ctrl-C
