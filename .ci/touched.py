@@ -11,26 +11,34 @@ ALWAYS = ("tests/test_architecture.py", "tests/test_docs.py")
 MORE = {
     "sandbox": ("tests/attacks",),
     "judge": ("tests/attacks",),
-    "commands": ("tests/end_to_end",),
+    "commands": ("tests/end_to_end", "tests/test_first_hour.py", "tests/train/test_forecast.py"),
+    "languages": ("tests/judge/test_languages.py",),
+    "recipes": ("tests/config", "tests/end_to_end"),
+    "bench": ("tests/test_bench.py",),
 }
-"""By a folder of the package, tests beside those of its own name."""
+"""By a folder of the package or beside it, tests beside those of its own name."""
 
 
 def touched(files: Iterable[str], root: Path) -> list[str]:
-    """The folders and files of tests for changed `files`, given from `root`. All where a file that
-    is not below assay/, tests/ or docs/ may matter to any test.
+    """The folders and files of tests for changed `files`, given from `root`. All for a file of the
+    package that has no tests of its own name, and for one that may matter to any test.
     """
     found = dict.fromkeys(ALWAYS)
     for path in map(Path, files):
         area, name = path.parts[0], path.parts[1] if len(path.parts) > 1 else ""
         if area == "assay":
-            own = f"tests/{name}" if path.suffix != ".py" or len(path.parts) > 2 else ""
-            found |= dict.fromkeys((own or f"tests/test_{name}", *MORE.get(name, ())))
+            own = f"tests/{name}" if len(path.parts) > 2 else f"tests/test_{name}"
+            tests = [test for test in (own, *MORE.get(name, ())) if (root / test).exists()]
+            if not tests:
+                return ["tests"]
+            found |= dict.fromkeys(tests)
+        elif area in ("examples", "recipes", "bench"):
+            found |= dict.fromkeys((f"tests/test_{area}.py", *MORE.get(area, ())))
         elif area == "tests" and path.name.startswith("test_"):
             found[path.as_posix()] = None
         elif area == "tests":
             found[path.parent.as_posix()] = None
-        elif area not in ("docs", "README.md", "bench", "examples", "recipes"):
+        elif area not in ("docs", "README.md"):
             return ["tests"]
     return [path for path in found if (root / path).exists()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import os
@@ -58,7 +59,11 @@ for command, settings, example in (  # in the order of use
     (serve, {}, "serve --port 8000"),
 ):  # fmt: skip
     name = example.split()[0]
-    app.command(name, context_settings=settings, epilog=f"Example: assay {example}")(command)
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    text = "\n\n".join(" ".join(one.split()) for one in paragraphs)  # the terminal breaks lines
+    app.command(name, context_settings=settings, help=text, epilog=f"Example: assay {example}")(
+        command
+    )
 
 
 def _version(wanted: bool) -> None:

@@ -34,6 +34,8 @@ class _Phase:
     started: float = field(default_factory=time.monotonic)
     advanced: float = field(default_factory=time.monotonic)
     """When a step ended last."""
+    first_tokens: tuple[int, float] | None = None
+    """The engine's count when tokens were first seen, and the time: prefill comes before."""
 
 
 class Progress:
@@ -109,6 +111,7 @@ class Progress:
             pause = time.monotonic() - start
             phase.started, phase.advanced = phase.started + pause, phase.advanced + pause
             phase.tokens += self.tokens() - tokens
+            phase.first_tokens = None
             self._phase = phase
             self._draw()
 
@@ -116,9 +119,8 @@ class Progress:
         """Print a line that stays, to standard error; a `result` goes to standard output."""
         if self._bar is not None and (not result or sys.stdout.isatty()):
             console = self._bar.console  # its own wrapping would cut paths
-            width = console.width - 1
-            lines = wrap(line, width, break_long_words=False, break_on_hyphens=False)
-            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+            text = broken(line, console.width)
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             stream = sys.stdout if result else self._stream
             stream.write(f"{line}\n")
@@ -138,7 +140,6 @@ class Progress:
         """
         phase, now = self._phase, time.monotonic()
         new, rest = phase.done - phase.before, (phase.total or 0) - phase.done
-        seconds = now - phase.started
         left, words = [], ""
         if new and (not phase.most_tokens or new * 9 >= rest):
             each = (phase.advanced - phase.started) / new
@@ -146,8 +147,10 @@ class Progress:
         elif phase.most_tokens:
             words = "at most "
         tokens = self.tokens() - phase.tokens if phase.most_tokens else 0
-        if tokens:
-            left.append(seconds / tokens * max(0, phase.most_tokens - tokens))
+        phase.first_tokens = phase.first_tokens or ((tokens, now) if tokens else None)
+        if phase.first_tokens and (since := tokens - phase.first_tokens[0]) > 0:
+            each = (now - phase.first_tokens[1]) / since
+            left.append(each * max(0, phase.most_tokens - tokens))
         count = f", {tokens:,} tokens" if tokens else ""
         return f"{count}, {words}{min(left):.0f} s left" if left else count
 
@@ -159,6 +162,11 @@ class Progress:
         while not self._closed.wait(first):
             self.say(self.line())
             first = wait
+
+
+def broken(line: str, width: int) -> str:
+    """The line in lines for a terminal of `width` columns; words and paths stay whole."""
+    return "\n".join(wrap(line, width - 1, break_long_words=False, break_on_hyphens=False))
 
 
 def _open_bar(stream: TextIO, note: Callable[[], str], rest: Callable[[], str]) -> RichProgress:

@@ -61,7 +61,7 @@ Exit codes of every command:
 - 1: `assay check --strict` or `assay overlap` found something; nobody reads the output
 - 2: user error; one line says where and how to fix it
 - 3: the machine failed
-- 130: Ctrl-C
+- 130: Ctrl-C; of `train`, 0 after it has saved
 
 Extras, `pip install '.[NAME]'`:
 

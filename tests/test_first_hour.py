@@ -601,6 +601,8 @@ def test_help_has_the_commands_in_the_order_of_use_each_with_an_example_that_is_
         example, of, *words = str(command.epilog).removeprefix("Example: ").split()
         assert (example, of) == ("assay", name)
         command.make_context(name, words)
+        paragraphs = str(command.help).split("\n\n")
+        assert not [one for one in paragraphs if "\n" in one], "the terminal breaks the lines"
 
 
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]

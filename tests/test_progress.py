@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from assay.progress import Progress, UnfailingStream
+from assay.progress import Progress, UnfailingStream, broken
 from tests.terminals import everything_written
 
 WAIT = 60.0
@@ -76,16 +76,26 @@ def test_the_time_left_is_no_longer_than_the_tokens_that_are_left_take() -> None
     progress.tokens = lambda: 1000
     progress.phase("evaluating", total=100, most_tokens=51_000)
     assert progress.line() == "evaluating 0 of 100"
+    progress._phase.started -= 60.0  # prefill, which says nothing of the tokens' rate
+    progress.tokens = lambda: 1500
+    assert progress.line() == "evaluating 0 of 100, 500 tokens"
     progress.tokens = lambda: 2000
-    progress._phase.started -= 2.0  # 500 tokens a second: the other 50,000 take 100 seconds
-    said = progress.line()
+    progress._phase.first_tokens = 500, time.monotonic() - 1.0
+    said = progress.line()  # 500 tokens a second: the other 50,000 take 100 seconds
     assert said == "evaluating 0 of 100, 1,000 tokens, at most 100 s left"
     progress.advance()
     said = progress.line()
     assert said == "evaluating 1 of 100, 1,000 tokens, at most 100 s left", "a short one came first"
     for _ in range(9):
         progress.advance()
+    progress._phase.started = time.monotonic() - 2.0
     assert progress.line() == "evaluating 10 of 100, 1,000 tokens, 18 s left"
+
+
+def test_a_long_line_breaks_between_words_and_leaves_paths_whole() -> None:
+    path = "/" + "long/" * 30
+    lines = broken(f"  the whole stage 15 s; see {path} and more", 24).split("\n")
+    assert lines == ["  the whole stage 15 s;", "see", path, "and more"]
 
 
 def test_a_terminal_has_a_bar_that_is_gone_at_the_end_and_lines_that_stay() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.progress import broken
 from assay.registry import load_plugins
 
 if TYPE_CHECKING:
@@ -87,6 +90,8 @@ def print_result(
         return
     if tables:
         show(*tables)
+    if sys.stdout.isatty():
+        end = "\n".join(broken(line, get_terminal_size().columns) for line in end.split("\n"))
     typer.echo(end, nl=bool(end))
 
 

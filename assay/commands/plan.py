@@ -40,11 +40,14 @@ def plan(
             changed = dump(settings, exclude_defaults=True)
             typer.echo(f"# stage {settings.stage}: what is not at its default\n{changed}")
     with Progress() as progress:
+        from assay.train.estimate import in_time
         from assay.train.forecast import forecast
 
         forecasts = forecast(planned, progress)
-    result = {"stages": [{**asdict(one), "total": one.total} for one in forecasts]}
-    options.print_result(result, as_json, [_memory(forecasts)], "\n".join(map(_lines, forecasts)))
+    total = sum(stage.total for stage in forecasts)
+    stages = [{**asdict(stage), "total": stage.total} for stage in forecasts]
+    end = "\n".join([*map(_lines, forecasts), f"\nthe whole run: {in_time(total)}"])
+    options.print_result({"stages": stages, "total": total}, as_json, [_memory(forecasts)], end)
 
 
 def _memory(forecasts: list[Forecast]) -> Table:

@@ -44,7 +44,7 @@ def check_settings(
 
 def warn_of_template(sft: RunSettings, row: Task, rl: RunSettings, task: Task) -> None:
     """Log a warning, with both prompts, where a chat model learns from rows without tests, which
-    get no template, and is then asked with one.
+    get no template, and is then asked with one. Rows of messages say themselves what is asked.
     """
     policy = sft.policy
     if row.checks or row.messages or policy.model == "tiny":

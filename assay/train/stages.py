@@ -271,9 +271,8 @@ def _draw(plan: Plan, run_folder: Path) -> None:
     present = {name: file for name, file in files.items() if file.is_file()}
     try:
         plots.learning_curve(present, run_folder / "learning_curve.png")
-        evaluations = read_report(run_folder)
-        write_report(run_folder, evaluations)
-        if evaluations:
+        if evaluations := read_report(run_folder):
             plots.stages(evaluations, run_folder / "stages.png")
+        write_report(run_folder, evaluations)
     except OSError as error:
         log.warning("the report or the plots cannot be written: %s", one_line(error))

@@ -75,13 +75,17 @@ def test_a_quick_run_has_the_tests_of_what_a_change_touches_and_all_where_it_may
     assert touched(["assay/train/run.py", "assay/train/model_card.md"], ROOT) == [
         *always, "tests/train"
     ]  # fmt: skip
-    assert touched(["assay/judge/codec.py", "assay/files.py", "assay/gone/x.py"], ROOT) == [
+    assert touched(["assay/judge/codec.py", "assay/files.py"], ROOT) == [
         *always, "tests/judge", "tests/attacks", "tests/test_files.py"
+    ]  # fmt: skip
+    assert touched(["assay/languages/go.py", "examples/own.py"], ROOT) == [
+        *always, "tests/judge/test_languages.py", "tests/test_examples.py"
     ]  # fmt: skip
     assert touched(["tests/train/test_stages.py", "tests/train/__init__.py"], ROOT) == [
         *always, "tests/train/test_stages.py", "tests/train"
     ]  # fmt: skip
-    assert touched(["pyproject.toml"], ROOT) == ["tests"]
+    for path in ("pyproject.toml", "assay/types.py", "assay/cli.py", "assay/gone/x.py"):
+        assert touched([path], ROOT) == ["tests"], path
 
 
 def test_ci_prints_the_seconds_of_each_step_also_where_one_fails(tmp_path: Path) -> None:

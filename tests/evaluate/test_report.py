@@ -231,6 +231,7 @@ def test_the_report_of_a_run_has_its_model_algorithm_settings_versions_and_times
     (tmp_path / "grpo/config.toml").write_text(STAGE)
     rows = '{"step": 1, "time": 1700000000.5}\n{"step": 2, "time": 1700003600.0}\n'
     (tmp_path / "grpo/metrics.jsonl").write_text(rows)
+    (tmp_path / "stages.png").touch()
     write_report(tmp_path, [])
     text = (tmp_path / "report.md").read_text()
     assert (
@@ -238,6 +239,7 @@ def test_the_report_of_a_run_has_its_model_algorithm_settings_versions_and_times
         " | 2023-11-14 23:13:20 |"
     ) in text
     assert f"torch {version('torch')}" in text
+    assert "\n![stages](stages.png)\n" in text
     assert f"### Settings of grpo\n\n```toml\n{STAGE}```" in text
 
 

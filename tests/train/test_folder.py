@@ -182,7 +182,11 @@ def test_an_evaluation_of_other_tasks_is_another_one(tmp_path: Path) -> None:
     assert folder.is_evaluated(4)
     assert not folder.is_evaluated(6)
     assert settings.evaluate
-    for change, same in (({"tasks": ("mbpp",)}, False), ({"samples": 2}, False), ({"every": 1}, True)):
+    for change, same in (
+        ({"tasks": ("mbpp",)}, False),
+        ({"samples": 2}, False),
+        ({"every": 1}, True),
+    ):
         evaluate = settings.evaluate.model_copy(update=change)
         changed = StageFolder(settings.model_copy(update={"evaluate": evaluate}))
         assert changed.is_evaluated(4) == same, change

@@ -120,6 +120,7 @@ def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
     assert "estimated for grpo: 7 steps; seconds of the first: learn 0." in done.stderr
     assert "; the whole stage " in done.stdout.partition("grpo: 7 steps;")[2]
     assert "grpo: 7 steps; seconds of the first: generate" in done.stdout
+    assert "\nthe whole run: " in done.stdout
 
 
 @pytest.mark.parametrize(
