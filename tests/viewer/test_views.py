@@ -40,6 +40,12 @@ VIEWS = {
     f"compare?run=made&{SIDES}": ".diff .added, .diff .removed",
 }
 """Each view's address, and what is there once it is drawn."""
+TINTED = """one => {
+    const { data } = one.getContext("2d").getImageData(0, 0, one.width, one.height);
+    return data.filter((alpha, at) => at % 4 === 3 && alpha > 30 && alpha < 70).length
+        / (one.width * one.height);
+}"""
+"""The share of a plot that a band covers, which is drawn thinner than a line."""
 SCREENS = [(theme, width) for theme in ("light", "dark") for width in (1280, 390)]
 
 
@@ -57,6 +63,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stage = make_run(folder / f"demo_seed{seed}", steps=2 + seed, extra=extra) / "grpo"
         settings = f'name = "demo_seed{seed}"\nseed = {seed}\n[algorithm]\nname = "grpo"\nlr = 2\n'
         (stage / "config.toml").write_text(settings)
+        tracker = JsonlTracker(stage, start_step=2 + seed)
+        for step in range(5, 9):
+            tracker.track(step, {"learn/clip_fraction": float(seed)})
+        tracker.close()
     make_evaluation(folder / "eval-a")
     make_evaluation(folder / "eval-b", ("set/c",))
     return folder
@@ -80,6 +90,8 @@ def test_every_view_fits_the_screen_is_named_and_can_be_read(
             assert page.evaluate("document.documentElement.dataset.theme") == theme
             assert faint(page) == {}, view
             assert unnamed(page) == [], view
+            cut = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+            assert page.eval_on_selector_all("table.stack", cut) == 0, view
         assert is_quiet(did, address)
 
 
@@ -197,6 +209,11 @@ def test_runs_that_differ_in_the_seed_alone_are_one_line_with_a_band(
         page.select_option("[aria-label='metric']", "loss")
         page.wait_for_selector(".plot .title:text-is('loss')")
         assert "without=demo" in page.url
+        page.click("[aria-label='show demo']")
+        page.select_option("[aria-label='metric']", "learn/clip_fraction")
+        page.wait_for_selector(".plot .title:text-is('learn/clip_fraction')")
+        page.wait_for_timeout(300)
+        assert page.eval_on_selector(".plot canvas", TINTED) > 0.3, "from 1 to 2 lies the band"
         assert is_quiet(did, address)
 
 

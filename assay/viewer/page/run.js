@@ -63,7 +63,7 @@ function Alerts({ run }) {
 }
 
 function Evaluations({ run }) {
-  return html`<section><h2>Evaluations</h2><table>
+  return html`<section><h2>Evaluations</h2><table class="stack">
     <thead><tr><th>policy</th><th>tasks</th><th class="number">pass@1</th><th>95 % interval</th>
       <th></th>
       <th class="number">pass@k</th><th class="number">tokens</th><th class="number">cut off</th>
@@ -74,12 +74,12 @@ function Evaluations({ run }) {
       return html`<tr>
         <td><a href=${address("evaluations", { run: run.name, at })}>${one.name}</a></td>
         <td class="muted">${one.tasks_spec}, ${one.tasks} × ${one.samples}</td>
-        <td class="number"><b>${percent(one.pass_at["1"])}</b></td>
+        <td class="number" data-label="pass@1"><b>${percent(one.pass_at["1"])}</b></td>
         <td><${IntervalBar} value=${one.pass_at["1"]} low=${low} high=${high} /></td>
         <td class="range muted">${percent(low)} to ${percent(high)}</td>
-        <td class="number">${most > 1 ? `${percent(one.pass_at[most])} at ${most}` : "–"}</td>
-        <td class="number">${one.mean_length.toFixed(0)}</td>
-        <td class="number">${percent(one.truncated)}</td>
+        <td class="number" data-label="pass@k">${most > 1 ? `${percent(one.pass_at[most])} at ${most}` : "–"}</td>
+        <td class="number" data-label="tokens">${one.mean_length.toFixed(0)}</td>
+        <td class="number" data-label="cut off">${percent(one.truncated)}</td>
       </tr>`;
     })}</tbody>
   </table></section>`;

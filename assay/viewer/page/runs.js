@@ -29,7 +29,7 @@ export function Runs() {
   if (!data) return html`<p class="note">reading runs …</p>`;
   return html`<main>
     <h1>${data.folder}</h1>
-    <table class="runs">
+    <table class="runs stack">
       <thead><tr>
         <th>run</th><th>stages, steps</th><th>pass rate while training</th>
           <th colspan="3">last evaluation, pass@1</th>
@@ -52,11 +52,11 @@ function RunRow({ run, chosen }) {
     <td><${Spark} values=${run.spark} label=${`pass rate of ${run.name}`} />${" "}
       <span class="number">${run.spark.length ? percent(run.spark[run.spark.length - 1])
         : ""}</span></td>
-    <td class="number">${evaluation && percent(rate)}</td>
+    <td class="number" data-label="pass@1">${evaluation && percent(rate)}</td>
     <td>${evaluation && html`<${IntervalBar} value=${rate} ...${evaluation.interval} />`}</td>
     <td class="muted">${evaluation && evaluation.tasks_spec}</td>
-    <td class="number">${run.alerts ? html`<span class="alert">${run.alerts}</span>` : "–"}</td>
-    <td class="number">${run.age < 60 && html`<i class="live"
+    <td class="number" data-label="alerts">${run.alerts ? html`<span class="alert">${run.alerts}</span>` : "–"}</td>
+    <td class="number" data-label="changed">${run.age < 60 && html`<i class="live"
       title="changed in the last minute" />`}${ago(run.age)}</td>
   </tr>`;
 }
