@@ -1,6 +1,7 @@
-"""The peak memory that `assay plan` tells, beside what `assay train` then takes.
+"""The peak memory that `assay plan` tells, beside what `assay train` then takes; and how long its
+first answer takes, for models from 0.9M to 70B parameters.
 
-    python -m bench.plan
+    python -m bench.plan [--first]
 
 The demo, and a random Llama of 100M parameters (vocabulary 32,000), all weights and LoRA. Each row
 is two processes: a plan, and a short training run of which the system tells the peak.
@@ -12,7 +13,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +43,18 @@ rollout = {{ tasks_per_step = 8, group_size = 8, max_tokens = 128 }}
 policy.model = "{model}"
 {more}
 """
+
+
+SHAPES = {
+    "0.9M": {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+             "num_key_value_heads": 4, "intermediate_size": 344},
+    "135M": {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9,
+             "num_key_value_heads": 3, "intermediate_size": 1536},
+    "7B": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 32, "intermediate_size": 11008},
+    "70B": {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64,
+            "num_key_value_heads": 8, "intermediate_size": 28672},
+}  # fmt: skip
 
 
 def model(folder: Path) -> None:
@@ -75,10 +89,36 @@ def compare(name: str, folder: Path, config: Path, settings: Sequence[str]) -> s
     return f"| {name} | {told >> 20} | {taken >> 20} | {told / taken - 1:+.0%} |"
 
 
+def answers(folder: Path) -> Iterator[str]:
+    """For each shape the seconds until an estimate, or a refusal, is printed: wall time, CPU time.
+    No model is made: its configuration and tokenizer are all that is read.
+    """
+    model(folder / "model")
+    config = json.loads((folder / "model/config.json").read_text())
+    (folder / "noise.py").write_text(NOISE)
+    more = "policy.lora = { rank = 16 }"
+    (folder / "run.toml").write_text(TOML.format(model=folder / "model", more=more))
+    for name, shape in SHAPES.items():
+        (folder / "model/config.json").write_text(json.dumps(config | shape))
+        start = time.monotonic()
+        command = [sys.executable, "-m", "assay", "plan", str(folder / "run.toml")]
+        child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        assert child.stderr
+        line = next(one for one in child.stderr if b"estimated for" in one or b"needs about" in one)
+        wall, times = time.monotonic() - start, Path(f"/proc/{child.pid}/stat").read_text().split()
+        child.kill()
+        child.wait()
+        cpu = (int(times[13]) + int(times[14])) / os.sysconf("SC_CLK_TCK")
+        yield f"{name}: {wall:.1f} s, CPU time {cpu:.1f} s: {line.decode().strip()[:60]}"
+
+
 def main() -> None:
-    print("| run | told, MiB | taken, MiB | difference |\n| --- | ---: | ---: | ---: |")
     with TemporaryDirectory() as name:
         folder = Path(name)
+        if "--first" in sys.argv:
+            print(*answers(folder), sep="\n")
+            return
+        print("| run | told, MiB | taken, MiB | difference |\n| --- | ---: | ---: | ---: |")
         print(compare("demo", folder / "demo", RECIPE, ["--stages.grpo.steps", "10"]), flush=True)
         model(folder / "model")
         (folder / "noise.py").write_text(NOISE)
