@@ -44,9 +44,9 @@ def load(spec: str, *, limit: int | None = None, judged: bool = True) -> list[Ta
     return tasks
 
 
-def require_split(name: str, split: str, known: Iterable[str]) -> None:
+def require_split(name: str, split: str, names: Iterable[str]) -> None:
     """Raises SettingsError unless `split` is one that the set `name` has."""
-    splits = list(known)
+    splits = list(names)
     if split not in splits:
         raise SettingsError(f"unknown split {split!r} of {name}; {suggest(split, splits)}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from assay.tasks import task_set
 from assay.tasks.cases import Cases, question_task, task_of_cases
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.tasks.stdio import columns, exchanges, program_task
 from assay.types import Task
 
@@ -23,7 +23,7 @@ def apps(split: str = "all") -> Iterator[Task]:
     out unclear ones.
     """
     ids: set[str] = set()
-    for task in kept(APPS.rows(split), task_of):
+    for task in usable_tasks(APPS.rows(split), task_of):
         if task.id not in ids:
             yield task
         ids.add(task.id)
@@ -47,7 +47,7 @@ def task_of(row: Row) -> Task:
     header = FUNCTION.search(stub)
     if header is None:
         raise LeftOutError("whose starter code defines no function")
-    values = [one[0] if isinstance(one, list) and one else one for one in outputs]
+    values = [output[0] if isinstance(output, list) and output else output for output in outputs]
     cases = Cases(_arguments(inputs, header[2]), values, is_function=True, name=header[1])
     return task_of_cases(task_id, prompt, cases, starter=stub)
 

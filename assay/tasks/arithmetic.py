@@ -32,10 +32,10 @@ def arithmetic(split: str = "train") -> Iterator[Task]:
     sums = dict.fromkeys(_sum(draw) for _ in range(2 * sum(COUNTS.values())))
     first = COUNTS["train"] if split == "test" else 0
     for n, (start, steps) in enumerate(list(sums)[first : first + COUNTS[split]]):
-        asked = ", ".join(WORDS[sign].format(number) for sign, number in steps)
+        changes = ", ".join(WORDS[sign].format(number) for sign, number in steps)
         right = Answer(str(_values(start, steps)[-1]), exact=True)
         replies = [_reply(start, steps, draw) for _ in range(DEMONSTRATIONS)]
-        yield question(f"arithmetic/{split}/{n}", f"Start at {start}, {asked}.", right, *replies)
+        yield question(f"arithmetic/{split}/{n}", f"Start at {start}, {changes}.", right, *replies)
 
 
 def _sum(draw: random.Random) -> tuple[int, tuple[Step, ...]]:

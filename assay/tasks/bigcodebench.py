@@ -11,7 +11,7 @@ from assay.sandbox.access import PACKAGES
 from assay.tasks import nemo_gym, task_set
 from assay.tasks.kodcode import test_functions
 from assay.tasks.python_source import parsed
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Task
 
 VERSIONS = ("v0.1.0_hf", "v0.1.1", "v0.1.2", "v0.1.3", "v0.1.4")
@@ -25,7 +25,7 @@ OUTSIDE = {"ftplib", "http", "requests", "shutil", "smtplib", "socket", "sockets
 @task_set
 def bigcodebench(split: str = "v0.1.4") -> Iterator[Task]:
     """BigCodeBench (arXiv:2406.15877): the tasks whose packages programs can import here."""
-    return kept(BIGCODEBENCH.rows(split), task_of)
+    return usable_tasks(BIGCODEBENCH.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -36,7 +36,7 @@ def task_of(row: Row) -> Task:
     """
     metadata = row.table("verifier_metadata")
     if metadata.fields:
-        start, reference, prompt = metadata.text("code_prompt"), None, nemo_gym.asked(row)
+        start, reference, prompt = metadata.text("code_prompt"), None, nemo_gym.prompt_of(row)
         row, stub = metadata, ""
     else:
         start = prompt = stub = row.text("complete_prompt")
@@ -58,9 +58,9 @@ def task_of(row: Row) -> Task:
 def _imports(source: str, row: Row, field: str) -> Iterator[str]:
     for node in ast.walk(parsed(source, row, field)):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{one.name}" for one in node.names)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _require(module: str) -> None:

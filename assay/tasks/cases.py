@@ -61,26 +61,26 @@ class Cases:
     """The function's, where the row names it."""
     checker: str = AGREES
     """Compares a function's value with the expected one."""
-    shown: int = 0
+    visible: int = 0
     """So many of the first cases stand in the prompt."""
 
 
-def cases_of(found: object) -> Cases:
+def cases_of(value: object) -> Cases:
     """The cases of {"inputs", "outputs"}, with "fn_name" for a function, or of a list of {"input",
     "output"}, with `type` or `testtype`, `fn_name` or a `metadata` that holds `func_name`.
 
     Raises LeftOutError for anything else, and for no cases at all.
     """
     checker = AGREES
-    if isinstance(found, Mapping):
-        inputs, outputs, name = map(found.get, ("inputs", "outputs", "fn_name"))
+    if isinstance(value, Mapping):
+        inputs, outputs, name = map(value.get, ("inputs", "outputs", "fn_name"))
         kinds = {bool(name)}
     else:
-        rows = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-        inputs, outputs = ([one.get(field) for one in rows] for field in ("input", "output"))
+        rows = [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+        inputs, outputs = ([row.get(field) for row in rows] for field in ("input", "output"))
         name = next(filter(None, map(_function, rows)), None)
-        kinds = {_is_call(one) for one in rows}
-        if any("testtype" in one for one in rows):
+        kinds = {_is_call(row) for row in rows}
+        if any("testtype" in row for row in rows):
             checker = EQUAL
     if not (isinstance(inputs, list) and isinstance(outputs, list) and inputs):
         raise LeftOutError("without tests")
@@ -89,17 +89,17 @@ def cases_of(found: object) -> Cases:
     return Cases(inputs, outputs, kinds.pop(), str(name or ""), checker)
 
 
-def joined(shown: Cases, hidden: Cases) -> Cases:
+def joined(first: Cases, rest: Cases) -> Cases:
     """The cases of both; those of the first stand in the prompt. Raises LeftOutError where they
     are of two kinds.
     """
-    if shown.is_function != hidden.is_function:
+    if first.is_function != rest.is_function:
         raise LeftOutError("whose inputs and outputs do not go together")
     return replace(
-        shown,
-        inputs=shown.inputs + hidden.inputs,
-        outputs=shown.outputs + hidden.outputs,
-        shown=len(shown.inputs),
+        first,
+        inputs=first.inputs + rest.inputs,
+        outputs=first.outputs + rest.outputs,
+        visible=len(first.inputs),
     )
 
 
@@ -189,7 +189,7 @@ def _entry_point(cases: Cases, starter: str) -> str:
     """
     function, begun = FUNCTION.search(starter), CLASS.search(starter)
     method = METHOD.search(starter, begun.end()) if begun else None
-    name = cases.name or next((found[1] for found in (method, function) if found), "")
+    name = cases.name or next((match[1] for match in (method, function) if match), "")
     if not name.isidentifier():
         raise LeftOutError("that name no function")
     return name if function and function[1] == name else f"Solution().{name}"
@@ -198,7 +198,7 @@ def _entry_point(cases: Cases, starter: str) -> str:
 def _exchanges(cases: Cases) -> tuple[Exchange, ...]:
     texts = [list(map(_text, side)) for side in (cases.inputs, cases.outputs)]
     return tuple(
-        Exchange(stdin, stdout, hidden=at >= cases.shown)
+        Exchange(stdin, stdout, hidden=at >= cases.visible)
         for at, (stdin, stdout) in enumerate(zip(*texts, strict=True))
     )
 
@@ -213,19 +213,19 @@ def _text(value: Any) -> str:
 
 def _calls(cases: Cases) -> tuple[Call, ...]:
     """An input may be text with a line of JSON for each argument; its output is JSON then."""
-    given, expected = list(cases.inputs), list(cases.outputs)
+    inputs, expected = list(cases.inputs), list(cases.outputs)
     try:
-        for at, (text, value) in enumerate(zip(given, expected, strict=True)):
+        for at, (text, value) in enumerate(zip(inputs, expected, strict=True)):
             if isinstance(text, str):
-                given[at] = list(map(json.loads, text.split("\n")))
+                inputs[at] = list(map(json.loads, text.split("\n")))
                 expected[at] = json.loads(value) if isinstance(value, str) else value
-        packed = [[Packer().text(value) for value in side] for side in (given, expected)]
+        packed = [[Packer().text(value) for value in side] for side in (inputs, expected)]
     except (ValueError, RecursionError):
         raise LeftOutError("whose inputs or outputs are no JSON") from None
-    if not all(isinstance(arguments, list) for arguments in given):
+    if not all(isinstance(arguments, list) for arguments in inputs):
         raise LeftOutError("whose inputs are no arguments")
     return tuple(
-        Call(arguments, value, hidden=at >= cases.shown)
+        Call(arguments, value, hidden=at >= cases.visible)
         for at, (arguments, value) in enumerate(zip(*packed, strict=True))
     )
 

@@ -9,7 +9,7 @@ from itertools import dropwhile
 from assay.checks import Harness
 from assay.judge.kinds.harness import joined
 from assay.tasks import task_set
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Message, Task
 
 FILE = "cvdp/cvdp_v1.1.0_example_{}_code_generation_no_commercial_with_solutions.jsonl"
@@ -35,7 +35,7 @@ AS_BLOCKS = (
 @task_set
 def cvdp(split: str = "nonagentic") -> Iterator[Task]:
     """CVDP: hardware designs tested by cocotb; nonagentic or agentic rows (arXiv:2506.14074)."""
-    return kept(CVDP.rows(split), task_of)
+    return usable_tasks(CVDP.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -46,26 +46,28 @@ def task_of(row: Row) -> Task:
     cannot judge it.
     """
     if "verifier_metadata" in row.fields:
-        given = row.table("verifier_metadata")
-        targets = given.texts("target_files")
-        check = harness(row, given, "harness_files", targets, texts(given, "context_files"))
-        asked = row.table("responses_create_params").messages("input")
-        return Task(given.text("task_id"), "", (check,), top(check), "verilog", messages=asked)
+        metadata = row.table("verifier_metadata")
+        targets = metadata.texts("target_files")
+        check = harness(row, metadata, "harness_files", targets, texts(metadata, "context_files"))
+        messages = row.table("responses_create_params").messages("input")
+        return Task(
+            metadata.text("task_id"), "", (check,), top(check), "verilog", messages=messages
+        )
     flat = "input" not in row.fields
     context = texts(row if flat else row.table("input"), "context")
     if flat:
-        found = texts(row, "patch")
-        solved = {name: patched(context.get(name, ""), patch) for name, patch in found.items()}
+        patches = texts(row, "patch")
+        solved = {name: patched(context.get(name, ""), patch) for name, patch in patches.items()}
     else:
         solved = texts(row.table("output"), "context")
     check = harness(row, row, "harness", tuple(solved), context)
     request = (row if flat else row.table("input")).text("prompt")
-    shown = "".join(
+    context_text = "".join(
         f"Consider the following content for the file {name}:\n```\n{text}\n```\n"
         for name, text in context.items()
     )
     answer = (AS_TEXT if len(solved) == 1 else AS_BLOCKS).format(", ".join(solved))
-    message = Message("user", shown + ASK.format(request) + answer)
+    message = Message("user", context_text + ASK.format(request) + answer)
     return Task(
         row.text("id"), "", (check,), top(check), "verilog", messages=(message,),
         reference=joined(solved) if solved and all(solved.values()) else None,
@@ -75,7 +77,7 @@ def task_of(row: Row) -> Task:
 def texts(row: Row, name: str) -> dict[str, str]:
     """A field that is an object of texts; those that are null are left out."""
     fields = row.table(name)
-    return {one: fields.text(one) for one, value in fields.fields.items() if value is not None}
+    return {key: fields.text(key) for key, value in fields.fields.items() if value is not None}
 
 
 def top(check: Harness) -> str:
@@ -84,14 +86,14 @@ def top(check: Harness) -> str:
 
 
 def harness(
-    row: Row, given: Row, name: str, targets: tuple[str, ...], context: Mapping[str, str]
+    row: Row, source: Row, name: str, targets: tuple[str, ...], context: Mapping[str, str]
 ) -> Harness:
     """The check of a row. Raises DataError, LeftOutError."""
-    table = given.table(name)
-    files = texts(table, "files") if "files" in table.fields else texts(given, name)
+    table = source.table(name)
+    files = texts(table, "files") if "files" in table.fields else texts(source, name)
     compose, settings = files.get("docker-compose.yml", ""), files.get("src/.env", "")
-    own = {one: text for one, text in files.items() if one.startswith("src/")}
-    python = "\n".join(text for one, text in own.items() if one.endswith(".py"))
+    sources = {file: text for file, text in files.items() if file.startswith("src/")}
+    python = "\n".join(text for file, text in sources.items() if file.endswith(".py"))
     environment = dict(SETTING.findall(settings))
     tests = tuple(dict.fromkeys(RUNS.findall("\n".join(COMMAND.findall(compose)))))
     if not (files and targets):
@@ -101,21 +103,21 @@ def harness(
         raise LeftOutError("that need another simulator than Icarus Verilog")
     if STARTS_TOOLS.search(python):
         raise LeftOutError("whose harness starts tools itself")
-    if not tests or not all(one in own for one in tests):
+    if not tests or not all(test in sources for test in tests):
         raise row.wrong("its docker-compose.yml names no test of pytest that is there")
-    others = {f"code/{one}": text for one, text in context.items() if one not in targets}
-    return Harness(own | others, targets, tests, environment)
+    others = {f"code/{file}": text for file, text in context.items() if file not in targets}
+    return Harness(sources | others, targets, tests, environment)
 
 
 def patched(text: str, patch: str) -> str:
     """A text after a unified diff of it."""
-    old, made, at = text.split("\n"), list[str](), 0
-    for line in dropwhile(lambda one: not HUNK.match(one), patch.split("\n")):
+    old, new, at = text.split("\n"), list[str](), 0
+    for line in dropwhile(lambda line: not HUNK.match(line), patch.split("\n")):
         if start := HUNK.match(line):
             first = max(int(start[1]) - (start[2] != "0"), 0)
-            made += old[at:first]
+            new += old[at:first]
             at = first
         elif line[:1] in ("+", " "):
-            made.append(line[1:])
+            new.append(line[1:])
         at += not start and line[:1] in ("-", " ")
-    return "\n".join(made + old[at:])
+    return "\n".join(new + old[at:])

@@ -50,8 +50,7 @@ def drills_javascript(split: str = "train") -> Iterator[Task]:
     for n, drill in enumerate(translated[:TESTED] if split == "test" else translated):
         draw = random.Random(SEED + n)
         inputs = separating_inputs(drill, draw)
-        texts = [(Packer().text([given]), Packer().text(run(drill, given))) for given in inputs]
-        shown = demonstrations(drill, inputs, draw, {short: 0.5, steps: 0.5})
+        texts = [(Packer().text([value]), Packer().text(run(drill, value))) for value in inputs]
         yield Task(
             id=f"drills_javascript/{split}/{n}",
             prompt=f"//{prompt(drill).removeprefix('#')}",
@@ -59,7 +58,9 @@ def drills_javascript(split: str = "train") -> Iterator[Task]:
             entry_point="f",
             language="javascript",
             reference=short(drill),
-            demonstrations=shown if split == "train" else (),
+            demonstrations=demonstrations(drill, inputs, draw, {short: 0.5, steps: 0.5})
+            if split == "train"
+            else (),
             stop=("\n// f(",),
         )
 
@@ -89,8 +90,8 @@ def _stages(drill: Composition) -> tuple[Operation, ...]:
 def _call(drill: Composition, stage: Operation) -> str:
     """A stage as a method: `.filter((x) => x > 0)`."""
     method = "filter" if stage in drill.filters else "map"
-    own = WORDS if drill.family.argument == "ws" else {}
-    code = {**STAGES, **own}.get(stage.code, stage.code).format(drill.family.element)
+    word_stages = WORDS if drill.family.argument == "ws" else {}
+    code = {**STAGES, **word_stages}.get(stage.code, stage.code).format(drill.family.element)
     return f".{method}(({drill.family.element}) => {code})"
 
 

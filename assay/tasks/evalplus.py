@@ -55,8 +55,8 @@ def mbpp_task_of(row: Row) -> Task:
     Raises DataError when a field is missing or malformed.
     """
     if "base_input" not in row.fields:
-        shown = Row({**row.fields, "test_list": list(row.texts("test_list")[:1])}, row.where)
-        task = mbpp.task_of(shown)
+        first_test = Row({**row.fields, "test_list": list(row.texts("test_list")[:1])}, row.where)
+        task = mbpp.task_of(first_test)
         return replace(task, id=task.id.replace("MBPP", "Mbpp"), checks=(Check(row.text("test")),))
     entry_point = row.text("entry_point")
     return Task(
@@ -101,7 +101,7 @@ def _deep(value: Any) -> Any:
 
 KINDS: tuple[tuple[Callable[[list[Any]], list[Any]], tuple[int, ...]], ...] = (
     (
-        lambda inputs: [tuple(one) for one in inputs],
+        lambda inputs: [tuple(value) for value in inputs],
         (
             2,
             116,
@@ -128,20 +128,24 @@ KINDS: tuple[tuple[Callable[[list[Any]], list[Any]], tuple[int, ...]], ...] = (
         ),
     ),
     (
-        lambda inputs: [[tuple(part) for part in one] for one in inputs],
+        lambda inputs: [[tuple(part) for part in value] for value in inputs],
         (63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780),
     ),
-    (lambda inputs: [tuple(tuple(part) for part in one) for one in inputs], (259, 401, 445)),
+    (lambda inputs: [tuple(tuple(part) for part in value) for value in inputs], (259, 401, 445)),
     (lambda inputs: [[tuple(part) for part in inputs[0]], *inputs[1:]], (75, 413, 444, 753)),
     (lambda inputs: [tuple(inputs[0]), *inputs[1:]], (250, 307, 405, 446, 617, 720, 763, 808)),
     (lambda inputs: [inputs[0], tuple(inputs[1])], (106, 750)),
-    (lambda inputs: [_deep(one) for one in inputs], (580, 615, 791)),
+    (lambda inputs: [_deep(value) for value in inputs], (580, 615, 791)),
     (
-        lambda inputs: [tuple(tuple(one) if isinstance(one, list) else one for one in inputs[0])],
+        lambda inputs: [
+            tuple(tuple(value) if isinstance(value, list) else value for value in inputs[0])
+        ],
         (278,),
     ),
     (
-        lambda inputs: [[set(one) if isinstance(one, list) and one else {} for one in inputs[0]]],
+        lambda inputs: [
+            [set(value) if isinstance(value, list) and value else {} for value in inputs[0]]
+        ],
         (115,),
     ),
     (lambda inputs: [{key: tuple(value) for key, value in inputs[0].items()}, *inputs[1:]], (722,)),
@@ -152,8 +156,8 @@ KINDS: tuple[tuple[Callable[[list[Any]], list[Any]], tuple[int, ...]], ...] = (
 CONVERSIONS = {f"Mbpp/{number}": convert for convert, numbers in KINDS for number in numbers}
 
 CHECKERS = {
-    name: one["source"]
-    for one in tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["checker"]
-    for name in one["entry_points"]
+    name: table["source"]
+    for table in tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["checker"]
+    for name in table["entry_points"]
 }
 """EvalPlus's special oracles, by entry point."""

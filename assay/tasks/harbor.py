@@ -54,8 +54,8 @@ def read(row: Row) -> PublicRepository:
         tables[:0] = [
             table.table(key) for key, value in table.fields.items() if isinstance(value, dict)
         ]
-    found = tables[-1] if tables else Row({}, row.where)
+    metadata = tables[-1] if tables else Row({}, row.where)
     return PublicRepository(
-        name, row.text("instruction"), "", ids(found, "fail_to_pass"),
-        ids(found, "pass_to_pass"), image=image,
+        name, row.text("instruction"), "", ids(metadata, "fail_to_pass"),
+        ids(metadata, "pass_to_pass"), image=image,
     )  # fmt: skip

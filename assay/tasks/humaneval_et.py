@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from assay.tasks import humaneval, mbpp, task_set
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Check, Task
 
 HUMANEVAL = PublicSet(
@@ -18,13 +18,13 @@ MBPP = PublicSet("mbpp_et", "humaneval_et/MBPP_ET.jsonl", "dz1/CodeScore-MBPP-ET
 @task_set
 def humaneval_et(split: str = "all") -> Iterator[Task]:
     """HumanEval-ET (arXiv:2301.09043): HumanEval's tasks, each assert of many a check."""
-    return kept(HUMANEVAL.rows(split), humaneval_task_of)
+    return usable_tasks(HUMANEVAL.rows(split), humaneval_task_of)
 
 
 @task_set
 def mbpp_et(split: str = "all") -> Iterator[Task]:
     """MBPP-ET (arXiv:2301.09043): MBPP's tasks with more asserts; the prompt shows MBPP's own."""
-    return kept(MBPP.rows(split), mbpp_task_of)
+    return usable_tasks(MBPP.rows(split), mbpp_task_of)
 
 
 def humaneval_task_of(row: Row) -> Task:
@@ -45,7 +45,7 @@ def mbpp_task_of(row: Row) -> Task:
 
 
 def _asserts(row: Row) -> tuple[Check, ...]:
-    shown, asserts = row.texts("test_list"), row.texts("test_case_list")
+    visible, asserts = row.texts("test_list"), row.texts("test_case_list")
     if not asserts:
         raise LeftOutError("without tests")
-    return tuple(Check(text, hidden=text not in shown) for text in asserts)
+    return tuple(Check(text, hidden=text not in visible) for text in asserts)

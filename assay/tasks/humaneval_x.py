@@ -9,7 +9,7 @@ from functools import partial
 from assay.languages import DRIVERS
 from assay.tasks import require_split, task_set
 from assay.tasks.humaneval import task_of as python_task
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import OwnTests, Task
 
 HEADERS = ("stdlib.h", "math.h", "stdio.h", "algorithm", "climits", "cstring", "iostream", "map",
@@ -67,7 +67,7 @@ def humaneval_x(split: str = "cpp") -> Iterator[Task]:
     short = {"javascript": "js"}.get(split, split)
     name = f"humaneval_x/humaneval_{short}.jsonl.gz"
     published = PublicSet("humaneval_x", name, "THUDM/humaneval-x", short, (split,))
-    return kept(published.rows(split), partial(task_of, language=split))
+    return usable_tasks(published.rows(split), partial(task_of, language=split))
 
 
 def task_of(row: Row, language: str) -> Task:

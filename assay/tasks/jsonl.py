@@ -66,14 +66,14 @@ def known_rows(file: str) -> Iterator[Row]:
 
 def unknown_fields(row: Row) -> dict[str, str]:
     """The fields that no format has, each with the name that it may stand for."""
-    known = FIELDS | (REPLIES if row.fields.keys().isdisjoint(TESTS) else set())
+    names = FIELDS | (REPLIES if row.fields.keys().isdisjoint(TESTS) else set())
     if row.fields.get("format") == exact.FORMAT or published.is_verl(row):
         return {}
     offers = {
         name: f"assay calls it {FIELDS_ELSEWHERE[name]!r}"
         if name in FIELDS_ELSEWHERE
-        else suggest(name, sorted(known))
-        for name in row.fields.keys() - known - MBPP
+        else suggest(name, sorted(names))
+        for name in row.fields.keys() - names - MBPP
     }
     return {
         name: repr(name) if offer.startswith("known") else f"{name!r} ({offer})"
@@ -100,8 +100,8 @@ def task_of(row: Row) -> Task:
 def _untagged(row: Row) -> Task:
     published.refuse(row)
     if published.is_verl(row):
-        found = published.of_verl(row)
-        return found if isinstance(found, Task) else task_of(found)
+        content = published.of_verl(row)
+        return content if isinstance(content, Task) else task_of(content)
     if row.fields.keys().isdisjoint(TESTS) and not row.fields.keys().isdisjoint(
         {*REPLIES, "demonstrations", "reference"}
     ):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from assay.judge.kinds.test_functions import collect
 from assay.tasks import task_set
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Task, TestFunctions
 
 SPLITS = ("train", "use_with_caution")
@@ -18,7 +18,7 @@ IMPORTED = re.compile(r"^[ \t]*from solution import \(?\s*(\w+)", re.MULTILINE)
 @task_set
 def kodcode(split: str = "train") -> Iterator[Task]:
     """KodCode (arXiv:2503.02951): functions and classes, each test function a check."""
-    return kept(KODCODE.rows(split), task_of)
+    return usable_tasks(KODCODE.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

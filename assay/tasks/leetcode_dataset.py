@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.cases import function_task
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Check, Task
 
 FILE, HUB = "leetcode_dataset/{}_rows.jsonl.gz", "newfacade/LeetCodeDataset"
@@ -16,7 +16,7 @@ LEETCODE = PublicSet("leetcode_dataset", FILE, HUB, splits=("train", "test"), pa
 @task_set
 def leetcode_dataset(split: str = "train") -> Iterator[Task]:
     """LeetCodeDataset (arXiv:2504.14655): train (until June 2024) and test (the months after)."""
-    return kept(LEETCODE.rows(split), task_of)
+    return usable_tasks(LEETCODE.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

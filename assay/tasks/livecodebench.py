@@ -15,7 +15,7 @@ from typing import Any
 from assay.errors import SettingsError
 from assay.tasks import task_set
 from assay.tasks.cases import cases_of, first_block, joined, parsed_json, task_of_cases
-from assay.tasks.rows import PublicSet, Row, kept
+from assay.tasks.rows import PublicSet, Row, usable_tasks
 from assay.types import Task
 
 VERSIONS = range(1, 7)
@@ -46,7 +46,7 @@ def livecodebench(split: str = "release_v6") -> Iterator[Task]:
     if window:
         first, last = window[1] or "", window[2] or "9999"
         rows = (row for row in rows if first <= row.text("contest_date")[:10] <= last)
-    return kept(rows, task_of)
+    return usable_tasks(rows, task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -61,7 +61,7 @@ def task_of(row: Row) -> Task:
         cases = cases_of(parsed_json(row, "tests"))
     else:
         cases = cases_of(parsed_json(row, "public_test_cases"))
-        cases = replace(cases, shown=len(cases.inputs))
+        cases = replace(cases, visible=len(cases.inputs))
         if row.fields.get("private_test_cases"):
             cases = joined(cases, cases_of(_unpacked(row, "private_test_cases")))
     metadata = parsed_json(row, "metadata")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from assay.tasks import task_set
-from assay.tasks.nemo_gym import asked
+from assay.tasks.nemo_gym import prompt_of
 from assay.tasks.rows import PublicSet, Row, tagged
 from assay.types import Answer, Message, Task
 
@@ -28,9 +28,9 @@ ORDER = re.compile(
 """How a question says that the order of its answers counts."""
 
 
-def right_answer(text: str, asked: str, exact: bool = False) -> Answer:
+def right_answer(text: str, problem: str, exact: bool = False) -> Answer:
     """The right answer to what is asked."""
-    return Answer(text, exact, ordered=ORDER.search(asked) is not None)
+    return Answer(text, exact, ordered=ORDER.search(problem) is not None)
 
 
 @task_set
@@ -78,13 +78,13 @@ def problem(name: str, row: Row, exact: bool = False) -> Task:
     """A row with problem and answer, and perhaps a solution that boxes it. Raises DataError."""
     solution = row.text("solution", "")
     replies = [solution] if r"\boxed" in solution else []
-    asked = row.text("problem")
-    return question(name, asked, right_answer(row.text("answer"), asked, exact), *replies)
+    problem = row.text("problem")
+    return question(name, problem, right_answer(row.text("answer"), problem, exact), *replies)
 
 
 def of_nemo_gym(row: Row) -> Task:
     """A row with question, expected_answer and responses_create_params. Raises DataError."""
-    right, asked_for, dialogue = row.text("expected_answer"), row.text("question"), asked(row)
+    right, asked_for, dialogue = row.text("expected_answer"), row.text("question"), prompt_of(row)
     name = str(row.fields.get("id") or f"nemo_gym_math/{row.place}")
     return Task(
         name, asked_for, (right_answer(right, asked_for),), "", "answer", reference=right,

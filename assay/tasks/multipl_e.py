@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from assay.tasks import humaneval_x, task_set
 from assay.tasks.python_source import around
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Check, OwnTests, Task
 
 SPLITS = {"python": "py", "cpp": "cpp", "go": "go", "java": "java", "javascript": "js",
@@ -31,7 +31,7 @@ STOPS |= {"javascript": SCRIPT, "typescript": SCRIPT}
 @task_set
 def multipl_e_mbpp(split: str = "python") -> Iterator[Task]:
     """MultiPL-E's MBPP in python or six other languages (arXiv:2208.08227)."""
-    return kept(MBPP.rows(split), task_of)
+    return usable_tasks(MBPP.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -46,9 +46,9 @@ def task_of(row: Row) -> Task:
     if language != "python":
         if language not in STOPS:
             raise LeftOutError(f"in {language}, whose tests cannot be run")
-        own = own_tests(language, prompt, tests)
+        check = own_tests(language, prompt, tests)
         stop, name, function = STOPS[language], row.text("name"), called[called.lastindex or 0]
-        return Task(name, prompt, (own,), function, language, stub=prompt, stop=stop)
+        return Task(name, prompt, (check,), function, language, stub=prompt, stop=stop)
     return Task(
         id=row.text("name"),
         prompt=prompt,

@@ -34,16 +34,16 @@ def task_of(row: Row) -> Task:
             " Gym's?"
         )
     language = row.language(metadata.fields)
-    prompt = asked(row)
+    prompt = prompt_of(row)
     tests = metadata.table("unit_tests")
     checks = exchanges(row, "unit_tests", tests.fields.get("inputs"), tests.fields.get("outputs"))
     name = str(row.fields.get("hash_id") or row.fields.get("id"))
     return replace(program_task(name, prompt, checks), language=language)
 
 
-def asked(row: Row) -> str:
+def prompt_of(row: Row) -> str:
     """The dialogue of a row as one text. Raises DataError when it is malformed."""
     request = row.table("responses_create_params")
     if isinstance(request.fields.get("input"), str):
         return request.text("input")
-    return "\n\n".join(filter(None, (one.text("content") for one in request.tables("input"))))
+    return "\n\n".join(filter(None, (part.text("content") for part in request.tables("input"))))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.cases import cases_of, first_block, parsed_json, task_of_cases
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Task
 
 PROBLEMS = PublicSet(
@@ -19,13 +19,13 @@ CODEFORCES = PublicSet("open_r1_codeforces", FILE, "open-r1/codeforces", "verifi
 @task_set
 def open_r1(split: str = "all") -> Iterator[Task]:
     """open-r1's verifiable coding problems: programs and functions, with a solution each."""
-    return kept(PROBLEMS.rows(split), task_of)
+    return usable_tasks(PROBLEMS.rows(split), task_of)
 
 
 @task_set
 def open_r1_codeforces(split: str = "train") -> Iterator[Task]:
     """open-r1's Codeforces problems that have one right answer for each input: train, test."""
-    return kept(CODEFORCES.rows(split), codeforces_task_of)
+    return usable_tasks(CODEFORCES.rows(split), codeforces_task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -62,8 +62,8 @@ def codeforces_task_of(row: Row) -> Task:
     parts = {"": "description", "Input": "input_format", "Output": "output_format", "Note": "note"}
     texts = [(title, row.text(name, default="")) for title, name in parts.items()]
     examples = [
-        ("Example", f"Input:\n{one.text('input')}\n\nOutput:\n{one.text('output')}")
-        for one in row.tables("examples")
+        ("Example", f"Input:\n{case.text('input')}\n\nOutput:\n{case.text('output')}")
+        for case in row.tables("examples")
     ]
     sections = [*texts[:3], *examples, *texts[3:]]
     body = "\n\n".join(f"## {title}\n\n{text}".removeprefix("## \n\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from assay.errors import DataError
 from assay.judge.patches import PatchError, apply, parse, reverse
 from assay.judge.repository_files import reader
-from assay.tasks.rows import LeftOutError, Row, kept
+from assay.tasks.rows import LeftOutError, Row, usable_tasks
 from assay.types import Message, RepositoryTests, Task
 
 TREES = "ASSAY_TREES"
@@ -60,7 +60,7 @@ def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
             raise LeftOutError("that need an image")
         return _task(row, public, tree)
 
-    for task in kept(map(plain, rows), task_of):
+    for task in usable_tasks(map(plain, rows), task_of):
         count += 1
         yield task
     if absent and not count:

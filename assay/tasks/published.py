@@ -36,8 +36,8 @@ PAIR = {"chosen", "rejected"}
 def refuse(row: Row) -> None:
     """Raises DataError, with how to read it, for a row that another task set reads."""
     for fields, name in LOADERS.items():
-        own = fields[0] in WITHOUT_PROMPT and "prompt" in row.fields
-        if row.fields.keys() >= {*fields} and not own:
+        has_prompt = fields[0] in WITHOUT_PROMPT and "prompt" in row.fields
+        if row.fields.keys() >= {*fields} and not has_prompt:
             file = row.where.rpartition(", ")[0] or "FILE"
             raise row.wrong(f"a row of {name}; read it as the task set {name}:{file}")
 
@@ -52,20 +52,20 @@ def of_verl(row: Row) -> Row | Task:
     `ground_truth` holds test cases. Raises DataError where it holds neither these nor an answer.
     """
     truth = row.table("reward_model").fields.get("ground_truth")
-    found: object = truth
+    answer: object = truth
     with suppress(ValueError, RecursionError, TypeError):
-        found = json.loads(truth) if isinstance(truth, str) else truth
+        answer = json.loads(truth) if isinstance(truth, str) else truth
     name = {"task_id": row.fields.get("task_id", row.place), "prompt": row.fields["prompt"]}
-    asserts = found.get("assert_case") if isinstance(found, Mapping) else found
+    asserts = answer.get("assert_case") if isinstance(answer, Mapping) else answer
     if isinstance(asserts, list) and asserts:
-        own = Row({**name, "tests": asserts}, row.where)
+        plain = Row({**name, "tests": asserts}, row.where)
         return replace(
-            own, fields={**own.fields, "entry_point": called_by(own.texts("tests"), own)}
+            plain, fields={**plain.fields, "entry_point": called_by(plain.texts("tests"), plain)}
         )
-    if isinstance(found, Mapping):
+    if isinstance(answer, Mapping):
         messages = row.messages("prompt")
         try:
-            task = task_of_cases(str(name["task_id"]), messages[-1].content, cases_of(found))
+            task = task_of_cases(str(name["task_id"]), messages[-1].content, cases_of(answer))
         except LeftOutError as reason:
             raise row.wrong(f"a row of verl {reason}; give tests of ours (docs/data.md)") from None
         return replace(task, messages=messages)

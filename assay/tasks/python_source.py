@@ -45,14 +45,16 @@ def called(tests: list[ast.Module], reference: ast.Module) -> str | None:
     """The one function of `reference` that the tests call; functions count before classes, the
     first call first.
     """
-    known = _definitions(reference)
+    definitions = _definitions(reference)
     names = [
         node.func.id
         for test in tests
         for node in ast.walk(test)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in definitions
     ]
-    functions = [name for name in names if not isinstance(known[name], ast.ClassDef)]
+    functions = [name for name in names if not isinstance(definitions[name], ast.ClassDef)]
     return next(iter(functions or names), None)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from assay.tasks import task_set
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import PrintTest, Task
 
 Q = PublicSet(
@@ -22,7 +22,7 @@ EMPTY = '""'
 @task_set
 def q(split: str = "train") -> Iterator[Task]:
     """Problems in q made of LeetCode's (arXiv:2508.06813). Splits: train, test."""
-    return kept(Q.rows(split), task_of)
+    return usable_tasks(Q.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -40,9 +40,9 @@ def task_of(row: Row) -> Task:
     if not checks:
         raise LeftOutError("without tests")
     calls = all(re.search(rf"\b{FUNCTION}\b", check.code) for check in checks)
-    given = row.fields.get("problem_id" if published else "id")
+    number = row.fields.get("problem_id" if published else "id")
     return Task(
-        id=f"q/{row.place if given is None else given}",
+        id=f"q/{row.place if number is None else number}",
         prompt=row.text("problem_description" if published else "description"),
         checks=checks,
         entry_point=FUNCTION if calls else "",

@@ -10,7 +10,7 @@ from typing import Any
 from assay.judge.codec import Packer
 from assay.judge.codec_types import CodecError
 from assay.tasks import task_set
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Call, Task
 
 Q_HUMANEVAL = PublicSet(
@@ -41,7 +41,7 @@ CONVERTED: dict[str, Callable[[Any], Any]] = {"str": str, "tuple": list, "list":
 @task_set
 def q_humaneval(split: str = "test") -> Iterator[Task]:
     """HumanEval in q (KX's q-evaluation-harness), its asserts as calls."""
-    return kept(Q_HUMANEVAL.rows(split), task_of)
+    return usable_tasks(Q_HUMANEVAL.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -103,8 +103,8 @@ def call(test: ast.expr, values: Values) -> Call:
             pass
     match called:
         case ast.Call(ast.Name("candidate"), arguments, []):
-            given = [value(one, values) for one in arguments]
-            packed = Packer().text(given), Packer().text(value(expected, values))
+            inputs = [value(argument, values) for argument in arguments]
+            packed = Packer().text(inputs), Packer().text(value(expected, values))
             return Call(*packed, tolerance=float(tolerance))
     raise ValueError(UNREAD)
 
@@ -119,8 +119,8 @@ def value(node: ast.expr, values: Values) -> Any:
         case ast.List(items) | ast.Tuple(items):
             return [value(item, values) for item in items]
         case ast.Dict(keys, items):
-            given = [value(key, values) for key in keys if key is not None]
-            return dict(zip(given, [value(item, values) for item in items], strict=True))
+            names = [value(key, values) for key in keys if key is not None]
+            return dict(zip(names, [value(item, values) for item in items], strict=True))
         case ast.Call(ast.Name(name), [inner], []) if name in CONVERTED:
             return CONVERTED[name](value(inner, values))
         case ast.BinOp(left, operation, right) if type(operation) in OPERATORS:

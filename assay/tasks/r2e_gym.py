@@ -35,10 +35,10 @@ def read(row: Row) -> PublicRepository:
     except PatchError as error:
         raise row.wrong(f"'patch' cannot be read: {error}") from None
     parts = [
-        [one for one in changes if bool(TEST.search(f"{one.new or one.old}")) is wanted]
-        for wanted in (False, True)
+        [file for file in changes if bool(TEST.search(f"{file.new or file.old}")) is tests]
+        for tests in (False, True)
     ]
-    files = [one.new for one in parts[1] if one.new]
+    files = [file.new for file in parts[1] if file.new]
     if len(files) != 1:
         raise LeftOutError(f"whose tests stand in {len(files)} files")
     statuses = row.table("expected_output_json").fields
@@ -62,7 +62,7 @@ def patch_of(commit: Row) -> str:
                           for sign, name in (("-", "minus_file"), ("+", "plus_file"))]  # fmt: skip
             ranges = [hunk.table("descriptor").table(name).fields for name in
                       ("old_range", "new_range")]  # fmt: skip
-            old, new = (f"{one.get('start')},{one.get('length')}" for one in ranges)
+            old, new = (f"{span.get('start')},{span.get('length')}" for span in ranges)
             texts.append(f"@@ -{old} +{new} @@\n")
             for line in hunk.table("line_group").tables("all_lines"):
                 texts.append(f"{SIGNS.get(line.text('type'), '')}{line.text('content')}\n")

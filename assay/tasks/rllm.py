@@ -16,7 +16,7 @@ from assay.tasks.cases import (
     task_of_cases,
     with_prelude,
 )
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Check, Task
 
 SETS = ("primeintellect", "taco", "lcbv5", "codeforces")
@@ -27,7 +27,7 @@ CHECKED = re.compile(r"^check\(Solution\(\)\.(\w+)\)\s*\Z", re.MULTILINE)
 @task_set
 def rllm(split: str = "codeforces") -> Iterator[Task]:
     """Rows of rLLM, as DeepCoder's data set has them: primeintellect, taco, lcbv5 or codeforces."""
-    return kept(RLLM.rows(split), task_of)
+    return usable_tasks(RLLM.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

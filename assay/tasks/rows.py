@@ -113,20 +113,20 @@ class Row:
         """A field that is a conversation, as TRL and the chat APIs write it. Raises DataError."""
         value = self.fields.get(name)
         messages: list[Any] = value if isinstance(value, list) and value else [{}]
-        found = []
-        for one in messages:
-            fields = one if isinstance(one, dict) else {}
-            given = {key: value for key, value in fields.items() if value not in ABSENT}
-            role, content = given.pop("role", ""), given.pop("content", fields.get("content"))
-            content = "" if content is None and "tool_calls" in given else content
+        parsed = []
+        for message in messages:
+            fields = message if isinstance(message, dict) else {}
+            present = {key: value for key, value in fields.items() if value not in ABSENT}
+            role, content = present.pop("role", ""), present.pop("content", fields.get("content"))
+            content = "" if content is None and "tool_calls" in present else content
             if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
                 raise self.wrong(
-                    f"{name!r} holds {str(one)[:40]}; make it a list of messages, each with a"
+                    f"{name!r} holds {str(message)[:40]}; make it a list of messages, each with a"
                     " 'role' (system, user, assistant or tool) and a 'content' that is a string"
                 )
-            self.encodable(name, json.dumps(one, ensure_ascii=False, default=str))
-            found.append(Message(role, content, fields=given))
-        return tuple(found)
+            self.encodable(name, json.dumps(message, ensure_ascii=False, default=str))
+            parsed.append(Message(role, content, fields=present))
+        return tuple(parsed)
 
     def encodable(self, name: str, text: str, errors: str = "strict") -> str:
         """`text`, which is part of a field. Raises DataError where UTF-8 cannot encode it."""
@@ -145,9 +145,9 @@ class Row:
         """
         for table in [table for table in (self.fields, *more) if isinstance(table, Mapping)]:
             for name in LANGUAGE:
-                if given := table.get(name):
+                if language := table.get(name):
                     try:
-                        return canonical(str(given))
+                        return canonical(str(language))
                     except DataError as error:
                         raise self.wrong(f"{name!r}: {error}") from None
         return "python"
@@ -172,15 +172,15 @@ def tagged(task: Task, row: Row) -> Task:
     """The task with the tags that its row gives: `tags` of its own, and what published sets call
     difficulty, date, source and topic. Raises DataError for `tags` that are no texts.
     """
-    own = row.fields.get("tags")
+    own_tags = row.fields.get("tags")
     tags = {
         kind: next(filter(None, (_tag(row.fields.get(name)) for name in names)), "")
         for kind, names in TAGS.items()
     }
-    if isinstance(own, dict):
-        if not all(isinstance(text, str) for text in own.values()):
+    if isinstance(own_tags, dict):
+        if not all(isinstance(text, str) for text in own_tags.values()):
             raise row.wrong('\'tags\' must have texts as values; write {"topic": "graphs"}')
-        tags |= own
+        tags |= own_tags
     tags = {kind: text[:10] if kind == "date" else text for kind, text in tags.items() if text}
     return replace(task, tags={**task.tags, **tags}) if tags else task
 
@@ -192,7 +192,7 @@ def _tag(value: object) -> str:
     return str(value).strip("[]").replace("'", "") if isinstance(value, str | float | int) else ""
 
 
-def kept(rows: Iterable[Row], task_of: Callable[[Row], Task]) -> Iterator[Task]:
+def usable_tasks(rows: Iterable[Row], task_of: Callable[[Row], Task]) -> Iterator[Task]:
     """The tasks of the rows. One warning counts those that are left out, by reason."""
     reasons: Counter[str] = Counter()
     where, count = "", 0
@@ -307,7 +307,9 @@ def _json(file: Path) -> Iterator[tuple[str, object]]:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: no valid JSON ({error}); fix it") from error
         if isinstance(value, list) and not end:
-            yield from ((f"{file}, row {number}", one) for number, one in enumerate(value, start=1))
+            yield from (
+                (f"{file}, row {number}", item) for number, item in enumerate(value, start=1)
+            )
         else:
             yield where, value
         line, end = line + text.count("\n", start, after), after
@@ -318,13 +320,13 @@ def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
     try:
         import datasets
 
-        found: Any = datasets.load_dataset(public.hub, public.config, split=public.part)
+        dataset: Any = datasets.load_dataset(public.hub, public.config, split=public.part)
     except Exception as error:  # the hub's client raises dozens of kinds
         raise DataError(
             f"{public.hub} cannot be loaded from the hub ({one_line(error)}), and {why}; "
             f"go online, or set ASSAY_DATA to a folder that holds {public.file}"
         ) from error
-    splits: Mapping[str, Any] = found if public.part is None else {public.part: found}
+    splits: Mapping[str, Any] = dataset if public.part is None else {public.part: dataset}
     for split, rows in splits.items():
         for number, fields in enumerate(rows, start=1):
             yield Row(fields, f"{public.hub}, {split} row {number}")

@@ -60,13 +60,13 @@ def _files(name: str, folder: str, pattern: str) -> list[Path]:
     """The test benches below a folder; without one, below that of the set's name in $ASSAY_DATA."""
     warn_of_version()
     root = Path(folder or Path(os.environ.get("ASSAY_DATA", ""), name))
-    found = sorted(root.rglob(pattern))
-    if not found:
+    paths = sorted(root.rglob(pattern))
+    if not paths:
         raise DataError(
             f"{root} holds no {pattern}; set ASSAY_DATA to a folder that holds {name}, or give the"
             " path of the set's folder"
         )
-    return found
+    return paths
 
 
 def _one(folder: Path, pattern: str) -> str | None:

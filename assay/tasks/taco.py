@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.cases import question_task
-from assay.tasks.rows import PublicSet, Row, kept
+from assay.tasks.rows import PublicSet, Row, usable_tasks
 from assay.types import Task
 
 TACO = PublicSet("taco", "taco/taco_verified.json", "likaixin/TACO-verified")
@@ -15,7 +15,7 @@ TACO = PublicSet("taco", "taco/taco_verified.json", "likaixin/TACO-verified")
 @task_set
 def taco(split: str = "all") -> Iterator[Task]:
     """TACO (arXiv:2312.14852): the rows of BAAI/TACO, or those whose solutions were verified."""
-    return kept(TACO.rows(split), task_of)
+    return usable_tasks(TACO.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

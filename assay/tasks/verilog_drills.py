@@ -104,9 +104,9 @@ def _splits() -> dict[str, list[Module]]:
             module = Module(first, (change,), *kind)
             (test if (first, change) in held_out else train).append(module)
     longer = [Module(first, pair) for first, pair in product(FIRST, permutations(CHANGES, 2))]
-    seen = {(one.first, one.changes[:1]) for one in test}
+    tested = {(module.first, module.changes[:1]) for module in test}
     for module in draw.sample(longer, len(longer) // 3):
-        (test if (module.first, module.changes[:1]) in seen else train).append(module)
+        (test if (module.first, module.changes[:1]) in tested else train).append(module)
     for modules in (train, test):
         draw.shuffle(modules)
     return {"train": train, "test": test}
@@ -168,5 +168,5 @@ def _body(module: Module, lines: list[str], value: str) -> str:
 
 
 def _demonstration(module: Module, draw: random.Random) -> str:
-    shown = draw.choice(list(near_misses(module))) if draw.random() < WRONG_SHARE else module
-    return draw.choice((short, steps))(shown)
+    answer = draw.choice(list(near_misses(module))) if draw.random() < WRONG_SHARE else module
+    return draw.choice((short, steps))(answer)

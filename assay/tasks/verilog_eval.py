@@ -47,9 +47,11 @@ def verilog_eval(split: str = "spec_to_rtl") -> Iterator[Task]:
 def warn_of_version() -> None:
     """Log a warning where another version of Icarus Verilog is installed than figures are for."""
     with contextlib.suppress(DataError):  # none is installed: the judge says so
-        for found in language_named("verilog").versions():
-            if ICARUS not in found:
-                warn_once(f"the figures in bench/README.md are for Icarus Verilog 11, not {found}")
+        for version in language_named("verilog").versions():
+            if ICARUS not in version:
+                warn_once(
+                    f"the figures in bench/README.md are for Icarus Verilog 11, not {version}"
+                )
 
 
 def task_of_v1(row: Row, described: Row) -> Task:
@@ -91,11 +93,11 @@ def driver(row: Row, bench: str, design: str, model: str) -> str:
     """The bench with one instance, of the design in the place of the reference, that prints each
     sample where it was compared. Raises DataError for a bench of another form.
     """
-    own = re.search(rf"\b{model}\s+good1\s*\(([^;]*)\);", bench)
+    instance = re.search(rf"\b{model}\s+good1\s*\(([^;]*)\);", bench)
     sampled = bench.count("stats1.clocks++;")
-    if own is None or sampled != 1:
+    if instance is None or sampled != 1:
         raise row.wrong("'test' is no bench of VerilogEval: it has no instance `good1`")
-    ports = re.findall(r"\.(\w+)\s*(?:\(\s*(\w+)\s*\))?", own[1])
+    ports = re.findall(r"\.(\w+)\s*(?:\(\s*(\w+)\s*\))?", instance[1])
     wires = [wire or port for port, wire in ports]
     inputs = [wire for wire in wires if not wire.endswith("_ref")]
     outputs = [wire for wire in wires if wire.endswith("_ref")]

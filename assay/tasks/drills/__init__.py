@@ -53,15 +53,16 @@ def drills(split: str = "train") -> Iterator[Task]:
     for n, drill in enumerate(compositions()[split]):
         draw = random.Random(SEED + n)
         inputs = separating_inputs(drill, draw)
-        shown = demonstrations(drill, inputs, draw, STYLES) if split in DEMONSTRATED else ()
-        asserts = [f"assert f({given!r}) == {run(drill, given)!r}" for given in inputs]
+        asserts = [f"assert f({value!r}) == {run(drill, value)!r}" for value in inputs]
         yield Task(
             id=f"drills/{split}/{n}",
             prompt=prompt(drill),
-            checks=tuple(Check(one, hidden=at >= VISIBLE) for at, one in enumerate(asserts)),
+            checks=tuple(Check(code, hidden=at >= VISIBLE) for at, code in enumerate(asserts)),
             entry_point="f",
             reference=short(drill),
-            demonstrations=shown,
+            demonstrations=demonstrations(drill, inputs, draw, STYLES)
+            if split in DEMONSTRATED
+            else (),
             stop=("\n# f(",),
         )
 
@@ -73,13 +74,13 @@ def compositions() -> dict[str, list[Composition]]:
     train: list[Composition] = []
     test: list[Composition] = []
     for family in FAMILIES:
-        keeps, changes = [(one,) for one in family.filters], [(one,) for one in family.maps]
+        keeps, changes = [(stage,) for stage in family.filters], [(stage,) for stage in family.maps]
         pairs = list(product(keeps, changes))
         held_out = draw.sample(pairs, round(HELD_OUT_SHARE * len(pairs)))
         for pair, fold in product(pairs, family.folds):
             (test if pair in held_out else train).append(Composition(family, *pair, fold))
         alone = [((), ()), *product(keeps, [()]), *product([()], changes)]
-        train += [Composition(family, *one, fold) for one, fold in product(alone, family.folds)]
+        train += [Composition(family, *pair, fold) for pair, fold in product(alone, family.folds)]
     numbers = FAMILIES[0]
     two_filters = list(product(combinations(numbers.filters, 2), numbers.folds))
     two_maps = list(product(permutations(numbers.maps, 2), numbers.folds))
@@ -102,12 +103,12 @@ def compositions() -> dict[str, list[Composition]]:
     longer = _sample(draw, LONGER // 2, more_filters) + _sample(draw, LONGER // 2, more_maps)
     others = _sample(random.Random(SEED), MORE, more_filters + more_maps)
     more = [drill for drill in others if drill not in longer]
-    found = {"train": train, "test": test, "longer": longer, "more": more}
-    for drills in found.values():
+    splits = {"train": train, "test": test, "longer": longer, "more": more}
+    for drills in splits.values():
         draw.shuffle(drills)
     return {
         split: [drill for drill in drills if _is_meaningful(drill)]
-        for split, drills in found.items()
+        for split, drills in splits.items()
     }
 
 
@@ -122,9 +123,9 @@ def _is_meaningful(drill: Composition) -> bool:
     and inputs do.
     """
     empty, _, *inputs = _trial_inputs(drill, random.Random(SEED))
-    empty_handed = sum(run(drill, given) == run(drill, empty) for given in inputs)
+    empty_handed = sum(run(drill, value) == run(drill, empty) for value in inputs)
     return 2 * empty_handed <= len(inputs) and all(
-        any(_differ(drill, miss, given) for given in inputs) for miss in lacking_a_stage(drill)
+        any(_differ(drill, miss, value) for value in inputs) for miss in lacking_a_stage(drill)
     )
 
 
@@ -133,8 +134,8 @@ def _trial_inputs(drill: Composition, draw: random.Random) -> list[Any]:
     return [drill.family.make_input(draw, size) for size in sizes]
 
 
-def _differ(one: Composition, other: Composition, given: Any) -> bool:
-    return bool(run(one, given) != run(other, given))
+def _differ(drill: Composition, other: Composition, value: Any) -> bool:
+    return bool(run(drill, value) != run(other, value))
 
 
 def separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
@@ -144,7 +145,7 @@ def separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
     empty, single, *rest = _trial_inputs(drill, draw)
     chosen, alive = [empty, single], list(near_misses(drill))
     while len(chosen) < CHECKS:
-        best = max(rest, key=lambda given: sum(_differ(drill, miss, given) for miss in alive))
+        best = max(rest, key=lambda value: sum(_differ(drill, miss, value) for miss in alive))
         rest.remove(best)
         chosen.append(best)
         alive = [miss for miss in alive if not _differ(drill, miss, best)]
@@ -161,7 +162,7 @@ def demonstrations(
     an input.
     """
     wrong = [
-        miss for miss in near_misses(drill) if any(_differ(drill, miss, given) for given in inputs)
+        miss for miss in near_misses(drill) if any(_differ(drill, miss, value) for value in inputs)
     ]
     drawn = draw.choices(list(styles), list(styles.values()), k=DEMONSTRATIONS)
     return tuple(

@@ -33,9 +33,9 @@ def prompt(drill: Composition) -> str:
     return f"# f({drill.family.argument}): {', '.join(stage.phrase for stage in drill.stages)}\n"
 
 
-def run(drill: Composition, given: Any) -> Any:
-    """What the drill's function returns for `given`."""
-    items = list(given)
+def run(drill: Composition, value: Any) -> Any:
+    """What the drill's function returns for `value`."""
+    items = list(value)
     if drill.maps_first:
         items = _mapped(drill, items)
     items = [item for item in items if all(keep.run(item) for keep in drill.filters)]

@@ -22,9 +22,9 @@ class Operation:
     slip: Operation | None = None
     """The same stage gone wrong, as people get it wrong."""
 
-    def run(self, given: Any) -> Any:
+    def run(self, value: Any) -> Any:
         """What the code makes of an element, or of the list."""
-        return _function(self.code)(given)
+        return _function(self.code)(value)
 
 
 @cache
