@@ -43,12 +43,12 @@ def load_sets(settings: EvaluateSettings, environment: Environment) -> dict[str,
 
 def benchmarks_of(settings: EvaluateSettings) -> list[EvaluateSettings]:
     """One for each task set, with greedy decoding behind it if that is wanted too."""
-    found = []
+    benchmarks = []
     for spec in dict.fromkeys(settings.tasks):
-        found.append(settings.model_copy(update={"tasks": (spec,), "greedy": False}))
+        benchmarks.append(settings.model_copy(update={"tasks": (spec,), "greedy": False}))
         if settings.greedy and settings.temperature:
-            found.append(found[-1].model_copy(update=GREEDY))
-    return found
+            benchmarks.append(benchmarks[-1].model_copy(update=GREEDY))
+    return benchmarks
 
 
 async def run_benchmark(
@@ -84,21 +84,21 @@ async def run_benchmark(
 
     async def run_task(task_number: int, task_id: str) -> list[Rollout]:
         numbers = range(settings.samples)
-        known = {n: rows[task_id, n] for n in numbers if (task_id, n) in rows}
-        missing = [n for n in numbers if n not in known]
+        stored = {n: rows[task_id, n] for n in numbers if (task_id, n) in rows}
+        missing = [n for n in numbers if n not in stored]
         rollouts = await together(run_one(task_number, sample) for sample in missing)
         new = dict(zip(missing, await score(rollouts, tests_only), strict=True))
         task = prompts[task_number].task
-        return [new[n] if n in new else rollout_of(known[n], task) for n in numbers]
+        return [new[n] if n in new else rollout_of(stored[n], task) for n in numbers]
 
     async with axes.open(context.judge):
-        groups = await together(run_task(number, one.task.id) for number, one in enumerate(prompts))
+        groups = await together(run_task(n, prompt.task.id) for n, prompt in enumerate(prompts))
     in_order = [
-        rows.get((one.task.id, sample)) for one in prompts for sample in range(settings.samples)
+        rows.get((prompt.task.id, n)) for prompt in prompts for n in range(settings.samples)
     ]
-    failure = next((one.failure for group in groups for one in group if one.failure), None)
+    failure = next(filter(None, (rollout.failure for group in groups for rollout in group)), None)
     seconds = time.perf_counter() - start
-    labels = {one.task.id: labels_of(one.task) for one in prompts}
+    labels = {prompt.task.id: labels_of(prompt.task) for prompt in prompts}
     return (
         summarise(name, settings, in_order, seconds=seconds, failure=failure, labels=labels),
         groups,

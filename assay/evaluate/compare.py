@@ -122,13 +122,18 @@ def compare(paths: Sequence[Path]) -> Comparison:
     stage. Raises DataError for a path without evaluations, or rows without tasks in common.
     """
     results = [result for path in paths for result in _results(path)]
-    if len(paths) > 1 or len({one.recipe for one in results}) > 1:
-        last = {(one.run, label(one.evaluation)[1:]): one for one in results if one.whole_run}
-        results = [one for one in results if not one.whole_run or one in last.values()]
+    if len(paths) > 1 or len({result.recipe for result in results}) > 1:
+        last = {
+            (result.run, label(result.evaluation)[1:]): result
+            for result in results
+            if result.whole_run
+        }
+        results = [result for result in results if not result.whole_run or result in last.values()]
     _require_same_content(results)
-    if len({label(one.evaluation)[1:] for one in results}) > 1:
+    if len({label(result.evaluation)[1:] for result in results}) > 1:
         results = [
-            replace(one, name=title(replace(one.evaluation, name=one.name))) for one in results
+            replace(result, name=title(replace(result.evaluation, name=result.name)))
+            for result in results
         ]
     rows = [_row(group) for group in _groups(results)]
     comparisons = list(_comparisons(rows))
@@ -137,8 +142,8 @@ def compare(paths: Sequence[Path]) -> Comparison:
             f"{rows[0].model} and {rows[1].model} have no task in common ({rows[0].tasks_spec},"
             f" {rows[1].tasks_spec}); evaluate both on the same tasks"
         )
-    adjusted = holm([one.paired.p_value for one in comparisons])
-    compared = [replace(one, p_holm=p) for one, p in zip(comparisons, adjusted, strict=True)]
+    adjusted = holm([pair.paired.p_value for pair in comparisons])
+    compared = [replace(pair, p_holm=p) for pair, p in zip(comparisons, adjusted, strict=True)]
     return Comparison(rows, compared, list(_notes(results, rows, compared)))
 
 
@@ -147,8 +152,10 @@ def _results(path: Path) -> list[Result]:
     folder = path.parent if path.name == "report.json" else path
     if read_report(folder):
         return _of_report(folder)
-    if stage := [one for one in _of_report(path.parent) if one.evaluation.name == path.name]:
-        return [replace(one, whole_run=False) for one in stage]
+    if stage := [
+        result for result in _of_report(path.parent) if result.evaluation.name == path.name
+    ]:
+        return [replace(result, whole_run=False) for result in stage]
     if runs := sorted(path.glob("*/report.json"), key=lambda file: _natural(file.parent.name)):
         return [result for file in runs for result in _of_report(file.parent)]
     raise DataError(
@@ -168,12 +175,12 @@ def _of_report(folder: Path) -> list[Result]:
     table = json.loads((folder / "report.json").read_text())
     setups = table.get("setups", {})
     return [
-        _result(one, setups.get(title(one)) or table.get("setup") or {}, folder)
-        for one in evaluations
+        _result(entry, setups.get(title(entry)) or table.get("setup") or {}, folder)
+        for entry in evaluations
     ]
 
 
-def _result(one: Evaluation, setup: dict[str, Any], folder: Path) -> Result:
+def _result(entry: Evaluation, setup: dict[str, Any], folder: Path) -> Result:
     model = Path(str(setup.get("model", {}).get("model", "")))
     trained = model.parent.name == "checkpoints"
     model = model.resolve()
@@ -184,11 +191,13 @@ def _result(one: Evaluation, setup: dict[str, Any], folder: Path) -> Result:
     }
     recipe = "".join(_recipe(table, run / stage) for stage, table in stages.items()) or str(run)
     conditions = {key: value for key, value in setup.items() if key not in OWN_SETUP}
-    stage = model.parents[1].name if trained else one.name
+    stage = model.parents[1].name if trained else entry.name
     method = str(stages[stage]["algorithm"]["name"]) if stage in stages else ""
-    group = json.dumps([recipe, one.name, one.tasks_spec, one.samples, one.temperature, conditions])
-    name = one.name if setup else str(folder / one.name)
-    return Result(one, name, run, method, recipe, group, setup, not setup)
+    group = json.dumps(
+        [recipe, entry.name, entry.tasks_spec, entry.samples, entry.temperature, conditions]
+    )
+    name = entry.name if setup else str(folder / entry.name)
+    return Result(entry, name, run, method, recipe, group, setup, not setup)
 
 
 def _recipe(table: dict[str, Any], stage: Path) -> str:
@@ -200,13 +209,15 @@ def _recipe(table: dict[str, Any], stage: Path) -> str:
 
 
 def _require_same_content(results: Sequence[Result]) -> None:
-    known: dict[frozenset[str], Result] = {}
-    for one in results:
-        if content := one.setup.get("tasks_sha256"):
-            other = known.setdefault(frozenset(task.id for task in one.evaluation.per_task), one)
+    first_of: dict[frozenset[str], Result] = {}
+    for result in results:
+        if content := result.setup.get("tasks_sha256"):
+            other = first_of.setdefault(
+                frozenset(task.id for task in result.evaluation.per_task), result
+            )
             if content != other.setup["tasks_sha256"]:
                 raise DataError(
-                    f"{other.name} and {one.name} were evaluated on tasks of the same names, but"
+                    f"{other.name} and {result.name} were evaluated on tasks of the same names, but"
                     " with other content (tasks_sha256); evaluate both on one task set"
                 )
 
@@ -214,25 +225,25 @@ def _require_same_content(results: Sequence[Result]) -> None:
 def _groups(results: Sequence[Result]) -> list[list[Result]]:
     """The results of one recipe together, each run once, in the order of the first of each."""
     groups: dict[str, dict[Path, Result]] = {}
-    for one in results:
-        groups.setdefault(one.group, {})[one.run] = one
+    for result in results:
+        groups.setdefault(result.group, {})[result.run] = result
     return [list(group.values()) for group in groups.values()]
 
 
 def _row(group: Sequence[Result]) -> Row:
     first, name = group[0].evaluation, group[0].name
-    by_seed = [{task.id: task.passed / task.samples for task in one.evaluation.per_task}
-               for one in group]  # fmt: skip
+    by_seed = [{task.id: task.passed / task.samples for task in result.evaluation.per_task}
+               for result in group]  # fmt: skip
     common = [id for id in by_seed[0] if all(id in rates for rates in by_seed)]
     rates = {id: fmean(rates[id] for rates in by_seed) for id in common}
-    seeds = seed_spread([one.evaluation.pass_at[1] for one in group])
+    seeds = seed_spread([result.evaluation.pass_at[1] for result in group])
     interval = pass_interval([(task.samples, task.passed) for task in first.per_task])
     if seeds.deviation is not None:
         name = re.sub(r"(.*seed)\W?\d+", rf"\1s ({len(group)})", name, count=1)
         interval = _over_seeds(seeds, list(rates.values()), first.samples)
     return Row(
         name, group[0].method, first.tasks_spec, seeds, interval, sum(rates.values()), len(rates),
-        fmean(one.evaluation.mean_length for one in group), rates, first.samples,
+        fmean(result.evaluation.mean_length for result in group), rates, first.samples,
         first.temperature,
     )  # fmt: skip
 
@@ -252,7 +263,7 @@ def _comparisons(rows: Sequence[Row]) -> Iterator[Compared]:
         for other in sorted(rows[:place], key=lambda other: other.temperature != row.temperature):
             common = [id for id in other.rates if id in row.rates]
             if common:
-                before, after = ([one.rates[id] for id in common] for one in (other, row))
+                before, after = ([side.rates[id] for id in common] for side in (other, row))
                 samples = min(other.samples, row.samples)
                 paired = paired_difference(before, after, samples, (other.seeds, row.seeds))
                 apart = len(row.rates | other.rates) - len(common)
@@ -268,22 +279,22 @@ def _notes(
         yield NOTES["seeds"]
     elif any(row.method for row in rows):
         yield NOTES["one seed"]
-    temperatures = sorted({one.evaluation.temperature for one in results})
+    temperatures = sorted({result.evaluation.temperature for result in results})
     if len(temperatures) > 1:
-        yield NOTES["sampling"].format(", ".join(f"{one:g}" for one in temperatures))
+        yield NOTES["sampling"].format(", ".join(f"{value:g}" for value in temperatures))
     setups = [
-        flat({key: one.setup[key] for key in one.setup if key not in (*OWN_SETUP, *TASKS)})
-        for one in results
-        if one.setup
+        flat({key: result.setup[key] for key in result.setup if key not in (*OWN_SETUP, *TASKS)})
+        for result in results
+        if result.setup
     ]
-    differ = {key for one in setups for key in one if one[key] != setups[0].get(key)}
+    differ = {key for setup in setups for key in setup if setup[key] != setups[0].get(key)}
     if differ := differ - {"sampling.temperature"}:
         yield NOTES["setup"].format(", ".join(sorted(differ)))
-    for one in comparisons:
-        if one.tasks_apart:
+    for pair in comparisons:
+        if pair.tasks_apart:
             yield (
-                f"{one.model} and {one.against} share {one.paired.tasks} tasks; {one.tasks_apart}"
-                " that only one of them has do not count in their difference."
+                f"{pair.model} and {pair.against} share {pair.paired.tasks} tasks;"
+                f" {pair.tasks_apart} that only one of them has do not count in their difference."
             )
     if len(comparisons) > 1:
         yield f"`p, Holm` is adjusted for {len(comparisons)} comparisons."
@@ -310,13 +321,13 @@ def _differences(comparisons: Sequence[Compared]) -> Iterator[str]:
     header = ["model", "against", "difference", "95 %", "wins", "losses", "ties", "p", "p, Holm",
               "test", "tasks needed"]  # fmt: skip
     lines = [header]
-    for one in comparisons:
-        paired, interval = one.paired, one.paired.interval
+    for pair in comparisons:
+        paired, interval = pair.paired, pair.paired.interval
         ties = paired.tasks - paired.wins - paired.losses
         lines.append([
-            one.model, one.against, f"{paired.difference:+.1%}",
+            pair.model, pair.against, f"{paired.difference:+.1%}",
             f"{interval.low:+.1%} to {interval.high:+.1%}", str(paired.wins), str(paired.losses),
-            str(ties), _p(paired.p_value), _p(one.p_holm), paired.test,
+            str(ties), _p(paired.p_value), _p(pair.p_holm), paired.test,
             str(paired.tasks_needed or "none would show it"),
         ])  # fmt: skip
     yield grid(lines)

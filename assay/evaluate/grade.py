@@ -73,12 +73,12 @@ def grade(
             f"{file} cannot be written to, and the verdicts go there; name another file with"
             " --output"
         )
-    shown = progress or Progress()
-    shown.phase("judging", len(jobs))
+    bar = progress or Progress()
+    bar.phase("judging", len(jobs))
 
     async def judged() -> list[Execution]:
         async with open_judge(judge) as opened:
-            return await opened.all(jobs, lambda *_: shown.advance(), skip_refused=True)
+            return await opened.all(jobs, lambda *_: bar.advance(), skip_refused=True)
 
     executions = run_sync(judged())
     rows = [_verdict_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
@@ -88,8 +88,8 @@ def grade(
 
 def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
     """The jobs in a file of samples. Raises DataError that names the line of an unusable row."""
-    known = {task.id: task for task in tasks}
-    jobs = [_job(row, known) for row in file_rows(file)]
+    by_id = {task.id: task for task in tasks}
+    jobs = [_job(row, by_id) for row in file_rows(file)]
     if not jobs:
         raise DataError(
             f'{file} holds no samples; write rows such as {{"task_id": "HumanEval/0", "completion":'
@@ -104,8 +104,8 @@ def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
     return jobs
 
 
-def _job(row: Row, known: dict[str, Task]) -> Job:
-    task = _task(row, known)
+def _job(row: Row, by_id: dict[str, Task]) -> Job:
+    task = _task(row, by_id)
     if row.fields.get("solution") is not None:  # EvalPlus prefers it where both are there
         return Job(task, row.text("solution"))
     if row.fields.get("completion") is not None:
@@ -119,19 +119,19 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
     )
 
 
-def _task(row: Row, known: dict[str, Task]) -> Task:
+def _task(row: Row, by_id: dict[str, Task]) -> Task:
     name = row.fields.get("task_id", row.fields.get("id"))
     if name is None:
         raise row.wrong(f"'task_id' is missing; the row's fields are {', '.join(row.fields)}")
-    first = next(iter(known))
-    if str(name) in known:
-        return known[str(name)]
-    alike = {task_id.lower(): task for task_id, task in known.items()}
+    first = next(iter(by_id))
+    if str(name) in by_id:
+        return by_id[str(name)]
+    alike = {task_id.lower(): task for task_id, task in by_id.items()}
     for task_id in (str(name), f"{first.rpartition('/')[0]}/{name}"):  # Mbpp/11, or just 11
         if task_id.lower() in alike:
             return alike[task_id.lower()]
-    few = len(known) < 20
-    hint = suggest(str(name), list(known)) if few else f"this task set has ids such as {first!r}"
+    few = len(by_id) < 20
+    hint = suggest(str(name), list(by_id)) if few else f"this task set has ids such as {first!r}"
     raise row.wrong(f"unknown task_id {name!r}; {hint}")
 
 

@@ -55,8 +55,8 @@ class Row:
     folder: Path
 
     @property
-    def wanted(self) -> int:
-        """Completions."""
+    def completions(self) -> int:
+        """When all are sampled."""
         return len(self.prompts) * self.run.evaluate.samples
 
 
@@ -72,10 +72,10 @@ def evaluate(
     running event loop. Raises UserError for tasks or a model that cannot be used, and for a folder
     that holds another evaluation.
     """
-    shown = progress or Progress()
+    progress = progress or Progress()
     axes_of(run.evaluate)
     environment = environments.build(run.environment)
-    shown.phase(f"loading {', '.join(run.evaluate.tasks)}")
+    progress.phase(f"loading {', '.join(run.evaluate.tasks)}")
     sets = load_sets(run.evaluate, environment)
     models = models_of(run)
     alone = len(models) * len(benchmarks_of(run.evaluate)) == 1
@@ -84,7 +84,7 @@ def evaluate(
         _require_table(folder, [model.policy.model for model in models])
     rows: dict[str, tuple[Evaluation, Setup, Path]] = {}
     for model in models:
-        for row, evaluation in _evaluate(model, sets, environment, folder, alone, shown):
+        for row, evaluation in _evaluate(model, sets, environment, folder, alone, progress):
             rows[title(evaluation)] = evaluation, row.setup, row.folder
     evaluations, setups, folders = zip(*rows.values(), strict=True)
     if alone:
@@ -97,31 +97,34 @@ def evaluate(
 
 def _evaluate(
     run: EvaluationRun, sets: Mapping[str, Sequence[Task]], environment: Environment,
-    out: Path | None, alone: bool, shown: Progress,
+    out: Path | None, alone: bool, progress: Progress,
 ) -> list[tuple[Row, Evaluation]]:  # fmt: skip
     """The rows of one model. Its engine starts only where samples are missing."""
-    shown.phase(f"loading model {run.policy.model}")
-    subject = subject_of(run, shown)
+    progress.phase(f"loading model {run.policy.model}")
+    subject = subject_of(run, progress)
     run = run.model_copy(update={"policy": subject.settings})
-    asked = run.prompt or prompt_settings(run.policy.model)
-    prompter = Prompter(subject.chat, environment, asked)
+    prompt = run.prompt or prompt_settings(run.policy.model)
+    prompter = Prompter(subject.chat, environment, prompt)
     prompts = {spec: make_prompts(tasks, prompter, 0, None) for spec, tasks in sets.items()}
     rows = []
     for settings in benchmarks_of(run.evaluate):
-        own = prompts[settings.tasks[0]]
-        capped = _capped(run.model_copy(update={"evaluate": settings}), own, subject, shown)
-        setup = setup_of(capped, subject.files, prompter, own)
+        task_prompts = prompts[settings.tasks[0]]
+        capped = _capped(
+            run.model_copy(update={"evaluate": settings}), task_prompts, subject, progress
+        )
+        setup = setup_of(capped, subject.files, prompter, task_prompts)
         folder = out if out and alone else (out or RUNS) / folder_name(setup)
-        _claim(folder, setup, shown)
-        rows.append(Row(capped, own, setup, folder))
-    done = [_finished(row, shown) for row in rows]
+        _claim(folder, setup, progress)
+        rows.append(Row(capped, task_prompts, setup, folder))
+    done = [_finished(row, progress) for row in rows]
 
     async def sample() -> list[Evaluation]:
-        shown.phase("starting judge")
+        progress.phase("starting judge")
         async with open_judge(run.judge) as judge, subject.open(rows[0].folder) as engine:
             return [
-                one or await _sample(row, subject, prompter, environment, engine, judge, shown)
-                for row, one in zip(rows, done, strict=True)
+                evaluation
+                or await _sample(row, subject, prompter, environment, engine, judge, progress)
+                for row, evaluation in zip(rows, done, strict=True)
             ]
 
     evaluations = run_sync(sample()) if None in done else list(filter(None, done))
@@ -130,7 +133,7 @@ def _evaluate(
 
 async def _sample(
     row: Row, subject: Subject, prompter: Prompter, environment: Environment, engine: Engine,
-    judge: AnyJudge, shown: Progress,
+    judge: AnyJudge, progress: Progress,
 ) -> Evaluation:  # fmt: skip
     """Samples and judges what is missing, and writes the row's report."""
     settings = row.run.evaluate
@@ -139,20 +142,20 @@ async def _sample(
         subject.context,
     )  # fmt: skip
     with SampleFile(row.folder / "samples.jsonl") as file:
-        shown.tokens = lambda: engine.tokens_generated
-        most = (row.wanted - len(file.rows)) * settings.max_tokens
-        shown.phase(f"evaluating {settings.tasks[0]}", row.wanted, len(file.rows), most)
+        progress.tokens = lambda: engine.tokens_generated
+        most = (row.completions - len(file.rows)) * settings.max_tokens
+        progress.phase(f"evaluating {settings.tasks[0]}", row.completions, len(file.rows), most)
 
         def on_row(sample: SampleRow | None) -> None:
             if sample is not None:
                 file.append(sample)
-            shown.advance()
+            progress.advance()
 
         name = name_of(row.run.policy.model)
         evaluation, rollouts = await run_benchmark(
             name, row.prompts, settings, context, row.run.seed, finished=file.rows, on_row=on_row
         )
-    shown.tokens = int  # else it would keep the engine's model
+    progress.tokens = int  # else it would keep the engine's model
     write_rollouts(row.folder / ROLLOUTS, 0, rollouts)
     if not row.run.engine.kind.hosted:
         from assay.policy.tokenizer import vocabulary
@@ -162,21 +165,21 @@ async def _sample(
     return evaluation
 
 
-def _finished(row: Row, shown: Progress) -> Evaluation | None:
+def _finished(row: Row, progress: Progress) -> Evaluation | None:
     """The stored evaluation, where all its samples are there."""
     with SampleFile(row.folder / "samples.jsonl") as file:
         if file.rows:
-            shown.say(f"{row.folder} has {len(file.rows)} of {row.wanted} samples already")
-        known = read_report(row.folder)
-        whole = known and not known[0].dropped and len(file.rows) == row.wanted
-        return known[0] if whole else None
+            progress.say(f"{row.folder} has {len(file.rows)} of {row.completions} samples already")
+        stored = read_report(row.folder)
+        whole = stored and not stored[0].dropped and len(file.rows) == row.completions
+        return stored[0] if whole else None
 
 
 def _capped(
-    run: EvaluationRun, prompts: Sequence[PromptedTask], subject: Subject, shown: Progress
+    run: EvaluationRun, prompts: Sequence[PromptedTask], subject: Subject, progress: Progress
 ) -> EvaluationRun:
     """The run with `max_tokens` lowered to what the longest prompt leaves of the context."""
-    longest, context = max(prompts, key=lambda one: len(one.prompt)), subject.context
+    longest, context = max(prompts, key=lambda prompt: len(prompt.prompt)), subject.context
     settings = run.evaluate
     room = context - len(longest.prompt) if context else settings.max_tokens
     if room < 1:
@@ -186,23 +189,23 @@ def _capped(
         )
     if room >= settings.max_tokens:
         return run
-    shown.say(
+    progress.say(
         f"max_tokens {settings.max_tokens} -> {room}: the model's context is {context}, and the"
         f" longest prompt takes {len(longest.prompt)}"
     )
     return run.model_copy(update={"evaluate": settings.model_copy(update={"max_tokens": room})})
 
 
-def _claim(folder: Path, setup: Setup, shown: Progress) -> None:
+def _claim(folder: Path, setup: Setup, progress: Progress) -> None:
     """Make the folder this evaluation's, with the samples of the same one in another folder.
 
     Raises SettingsError if it holds another evaluation, or samples that no report explains.
     """
     read_report(folder)  # raises DataError for a file that is not a report
     file, samples = folder / "report.json", folder / "samples.jsonl"
-    wanted = identity(setup)
-    stored = _table(folder).get("setup", {}) if file.exists() else wanted
-    if other := [key for key, value in wanted.items() if stored.get(key) != value]:
+    identifier = identity(setup)
+    stored = _table(folder).get("setup", {}) if file.exists() else identifier
+    if other := [key for key, value in identifier.items() if stored.get(key) != value]:
         raise SettingsError(
             f"{folder} holds another evaluation (other {', '.join(other)}); choose another --out,"
             " or remove it"
@@ -213,10 +216,10 @@ def _claim(folder: Path, setup: Setup, shown: Progress) -> None:
         raise SettingsError(
             f"{samples} has no report.json beside it; remove it, or choose another --out"
         )
-    twin = max(_twins(wanted, folder), key=lambda one: one.stat().st_size, default=None)
+    twin = max(_twins(identifier, folder), key=lambda file: file.stat().st_size, default=None)
     folder.mkdir(parents=True, exist_ok=True)
     if twin and not samples.exists():
-        shown.say(f"the samples of {twin.parent} are used again")
+        progress.say(f"the samples of {twin.parent} are used again")
         for name in WRITTEN:
             if (other_file := twin.parent / name).exists():
                 write_atomically(folder / name, other_file.read_bytes())
@@ -224,12 +227,12 @@ def _claim(folder: Path, setup: Setup, shown: Progress) -> None:
         write_report(folder, [], setup)
 
 
-def _twins(wanted: Setup, folder: Path) -> Iterator[Path]:
+def _twins(identifier: Setup, folder: Path) -> Iterator[Path]:
     """The samples of the same evaluation in other folders, below runs/ or beside `folder`."""
     for root in {RUNS.resolve(), folder.parent.resolve()}:
         for file in [*root.glob("*/report.json"), *root.glob("*/*/report.json")]:
             setup, samples = _table(file.parent).get("setup"), file.with_name("samples.jsonl")
-            if isinstance(setup, dict) and identity(setup) == wanted and samples.exists():
+            if isinstance(setup, dict) and identity(setup) == identifier and samples.exists():
                 yield samples
 
 
@@ -253,7 +256,7 @@ def _require_table(folder: Path, models: Sequence[str]) -> None:
 def _table(folder: Path) -> Setup:
     """What report.json holds; empty where there is none, or it is of another program."""
     try:
-        made = json.loads((folder / "report.json").read_text())
+        report = json.loads((folder / "report.json").read_text())
     except (OSError, ValueError):
         return {}
-    return made if isinstance(made, dict) else {}
+    return report if isinstance(report, dict) else {}

@@ -63,7 +63,7 @@ class _Programs:
         except SettingsError as error:
             self.notes[str(error)] = None
             return []
-        return [one for one in read if one is not None and len(one.tokens) >= SHORTEST]
+        return [syntax for syntax in read if syntax is not None and len(syntax.tokens) >= SHORTEST]
 
 
 class _Index:
@@ -79,8 +79,8 @@ class _Index:
 
     def shared(self, elements: Iterable[Hashable]) -> Any:
         """[N] how many of the elements each set has."""
-        found = [self.postings[one] for one in elements if one in self.postings]
-        places = np.concatenate(found) if found else np.zeros(0, int)
+        postings = [self.postings[element] for element in elements if element in self.postings]
+        places = np.concatenate(postings) if postings else np.zeros(0, int)
         return np.bincount(places, minlength=len(self.sizes))
 
 
@@ -92,19 +92,19 @@ def find_overlap(
     to the share `prompts`. `advance` is called after each training task.
     """
     reader = _Programs()
-    read = [(place, one) for place, task in enumerate(bench) for one in reader.of(task)]
+    read = [(place, syntax) for place, task in enumerate(bench) for syntax in reader.of(task)]
     owners = np.array([place for place, _ in read], dtype=int)
-    shapes = _Index([_pieces(one.tokens, SHINGLE) for _, one in read])
+    shapes = _Index([_pieces(syntax.tokens, SHINGLE) for _, syntax in read])
     texts = _Index(_without_common([_pieces(_words(task.prompt), WORDS) for task in bench]))
     pairs: list[Pair] = []
     for task in train:
         alike, same = np.zeros(len(bench)), set[int]()
-        for own in reader.of(task, task.demonstrations):
-            pieces = _pieces(own.tokens, SHINGLE)
+        for syntax in reader.of(task, task.demonstrations):
+            pieces = _pieces(syntax.tokens, SHINGLE)
             both = shapes.shared(pieces)
             np.maximum.at(alike, owners, both / (len(pieces) + shapes.sizes - both))
             likely = np.flatnonzero(both == len(pieces))
-            same |= {read[n][0] for n in likely if read[n][1].exact == own.exact}
+            same |= {read[n][0] for n in likely if read[n][1].exact == syntax.exact}
         shared = texts.shared(_pieces(_words(task.prompt), WORDS)) / np.maximum(texts.sizes, 1)
         for place in np.flatnonzero((alike >= programs) | (shared >= prompts)):
             scores = float(alike[place]), float(shared[place])
@@ -121,7 +121,7 @@ def also_trained_on(train: Sequence[Task], bench: Sequence[Task]) -> list[str]:
     reader = _Programs()
 
     def marks(task: Task) -> set[Hashable]:
-        exact = {one.exact for one in reader.of(task)}
+        exact = {syntax.exact for syntax in reader.of(task)}
         name = {(task.id.lower(), task.entry_point)} if "/" in task.id else set()
         return {*exact, *name, tuple(_words(task.prompt))}
 
@@ -142,4 +142,4 @@ def _pieces(items: Sequence[str], size: int) -> set[Hashable]:
 def _without_common(prompts: list[set[Hashable]]) -> list[set[Hashable]]:
     counts = Counter(chain.from_iterable(prompts))
     most = max(FEW, COMMON * len(prompts))
-    return [{one for one in prompt if counts[one] <= most} for prompt in prompts]
+    return [{piece for piece in prompt if counts[piece] <= most} for prompt in prompts]

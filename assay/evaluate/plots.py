@@ -71,7 +71,7 @@ def curves(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
     panels: dict[str, dict[str, Curve]] = {}
     for label, pattern in PANELS.items():
         scale = 100 if label.endswith("%") else 1
-        for name in (one for one in names if re.fullmatch(pattern, one)):
+        for name in (name for name in names if re.fullmatch(pattern, name)):
             points = [(row["step"], scale * row[name]) for row in rows if row.get(name) is not None]
             if points and (name != "loss" or "reward/pass_rate" not in names):
                 panels.setdefault(label, {})[name] = points
@@ -85,20 +85,20 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     """
     count = len(evaluations)
     figure, ((passes,), (lengths,)) = _figure(max(4.2, 1.5 + 1.3 * count), 5.6, 2, 1)
-    sets = list(dict.fromkeys(one.tasks_spec for one in evaluations))
-    colours = [COLOURS[sets.index(one.tasks_spec) % len(COLOURS)] for one in evaluations]
-    rates = [100 * one.pass_at[1] for one in evaluations]
-    below = [max(0.0, 100 * (one.pass_at[1] - one.interval.low)) for one in evaluations]
-    above = [max(0.0, 100 * (one.interval.high - one.pass_at[1])) for one in evaluations]
+    sets = list(dict.fromkeys(result.tasks_spec for result in evaluations))
+    colours = [COLOURS[sets.index(result.tasks_spec) % len(COLOURS)] for result in evaluations]
+    rates = [100 * result.pass_at[1] for result in evaluations]
+    below = [max(0.0, 100 * (result.pass_at[1] - result.interval.low)) for result in evaluations]
+    above = [max(0.0, 100 * (result.interval.high - result.pass_at[1])) for result in evaluations]
     error: dict[str, Any] = {"yerr": [below, above], "ecolor": "#333333", "capsize": 4}
     bars = passes.bar(range(count), rates, width=0.6, color=colours, **error)
     passes.bar_label(bars, fmt="%.1f", padding=3)
     passes.set_ylabel("pass@1 and 95 % interval, %")
-    tokens = [one.mean_length for one in evaluations]
+    tokens = [result.mean_length for result in evaluations]
     bars = lengths.bar(range(count), tokens, width=0.6, color=colours)
     lengths.bar_label(bars, fmt="%.0f", padding=2)
     lengths.set_ylabel("mean length, tokens")
-    names = [f"{one.name}\n{one.tasks_spec}\n{one.tasks} tasks" for one in evaluations]
+    names = [f"{result.name}\n{result.tasks_spec}\n{result.tasks} tasks" for result in evaluations]
     passes.set_xticks([])
     lengths.set_xticks(range(count), names)
     for axes in (passes, lengths):
@@ -119,8 +119,8 @@ def _draw_panel(axes: Axes, label: str, lines: Mapping[str, Curve]) -> None:
             values = tuple(
                 fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(steps))
             )
-        shown = NAMES.get(name, name.partition("/")[2] or name)
-        axes.plot(steps, values, color=colour, linewidth=1.8, marker=marker, label=shown)
+        title = NAMES.get(name, name.partition("/")[2] or name)
+        axes.plot(steps, values, color=colour, linewidth=1.8, marker=marker, label=title)
     axes.set_ylabel(label)
     axes.legend(fontsize="small", frameon=False)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

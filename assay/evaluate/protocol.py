@@ -30,7 +30,7 @@ def setup_of(
 ) -> Setup:
     """The setup of an evaluation on one task set. `model_files` identifies the weights."""
     settings, judge = run.evaluate, run.judge
-    dates = sorted(one.task.tags["date"] for one in prompts if one.task.tags.get("date"))
+    dates = sorted(prompt.task.tags["date"] for prompt in prompts if prompt.task.tags.get("date"))
     return {
         "model": run.policy.model_dump(exclude_defaults=True, exclude={"device"})
         | {"model": run.policy.model},
@@ -38,7 +38,7 @@ def setup_of(
         "engine": run.engine.model_dump(mode="json", include=run.engine.kind.decisive),
         "tasks": settings.tasks[0],
         "task_count": len(prompts),
-        "tasks_sha256": hash_of([row_of(one.task) for one in prompts]),
+        "tasks_sha256": hash_of([row_of(prompt.task) for prompt in prompts]),
         "dates": [dates[0], dates[-1]] if dates else [],
         "environment": run.environment,
         "samples": settings.samples,
@@ -48,8 +48,8 @@ def setup_of(
         "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"})
         | {"edition": edition().hex()},
         "prompt": json.loads(prompter.card(prompts[0].task)),
-        "prompts_sha256": hash_of([one.prompt for one in prompts]),
-        "stop": sorted({word for one in prompts for word in one.stop}),
+        "prompts_sha256": hash_of([prompt.prompt for prompt in prompts]),
+        "stop": sorted({word for prompt in prompts for word in prompt.stop}),
         "cut": " ".join((extract.program.__doc__ or "").split()),
         "versions": versions(
             "assay", *(() if run.engine.kind.hosted else ("torch", "transformers"))

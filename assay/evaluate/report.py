@@ -92,20 +92,22 @@ class Evaluation:
     """Tasks by each kind of label that tells them apart: `language`, `difficulty`, `month`."""
 
 
-def label(one: Evaluation) -> tuple[str, str, bool]:
+def label(evaluation: Evaluation) -> tuple[str, str, bool]:
     """What tells the evaluations of a report apart: name, task set, and whether it is greedy."""
-    return one.name, one.tasks_spec, one.temperature == 0
+    return evaluation.name, evaluation.tasks_spec, evaluation.temperature == 0
 
 
 def metrics_of(evaluations: Sequence[Evaluation]) -> Metrics:
     """The metrics of one policy's evaluations; the first names no task set."""
     first, *others = evaluations
-    more = {f"evaluate/pass@1/{_tasks_of(one)}": one.pass_at[1] for one in others}
+    more = {f"evaluate/pass@1/{_tasks_of(other)}": other.pass_at[1] for other in others}
     return {"evaluate/pass@1": first.pass_at[1], "evaluate/length": first.mean_length, **more}
 
 
-def _tasks_of(one: Evaluation) -> str:
-    return f"{one.tasks_spec}, greedy" if one.temperature == 0 else one.tasks_spec
+def _tasks_of(evaluation: Evaluation) -> str:
+    return (
+        f"{evaluation.tasks_spec}, greedy" if evaluation.temperature == 0 else evaluation.tasks_spec
+    )
 
 
 def summarise(
@@ -159,14 +161,14 @@ def write_report(
     Of two evaluations with the same label the later one counts: a stage that runs again replaces
     its row. `setup` says how the only evaluation was made, or `setups` by title how each was.
     """
-    latest = list({label(one): one for one in evaluations}.values())
+    latest = list({label(result): result for result in evaluations}.values())
     files = [folder / "report.json", folder / "report.md"]
-    made: dict[str, Any] = {"evaluations": [asdict(one) for one in latest]}
-    made |= ({"setup": setup} if setup else {}) | ({"setups": dict(setups)} if setups else {})
-    protocols = {title(one): setup or setups.get(title(one), {}) for one in latest}
+    report: dict[str, Any] = {"evaluations": [asdict(result) for result in latest]}
+    report |= ({"setup": setup} if setup else {}) | ({"setups": dict(setups)} if setups else {})
+    protocols = {title(result): setup or setups.get(title(result), {}) for result in latest}
     held_out = read_held_out(folder)
-    made |= {"held_out": [asdict(one) for one in held_out]} if held_out else {}
-    write_atomically(files[0], json.dumps(made, indent=1) + "\n")
+    report |= {"held_out": [asdict(row) for row in held_out]} if held_out else {}
+    write_atomically(files[0], json.dumps(report, indent=1) + "\n")
     write_atomically(files[1], _markdown(latest, held_out, protocols, folder))
     return files
 
@@ -180,32 +182,33 @@ def read_report(folder: Path) -> list[Evaluation]:
     if not file.exists():
         return []
     try:
-        made = json.loads(file.read_text())["evaluations"]
-        return TypeAdapter(list[Evaluation]).validate_python(made)
+        return TypeAdapter(list[Evaluation]).validate_python(
+            json.loads(file.read_text())["evaluations"]
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{file} is not a report of assay; move it away and evaluate again"
         ) from error
 
 
-def title(one: Evaluation) -> str:
+def title(evaluation: Evaluation) -> str:
     """`grpo/step_000015, drills:test`."""
-    return f"{one.name}, {_tasks_of(one)}"
+    return f"{evaluation.name}, {_tasks_of(evaluation)}"
 
 
-def axis_lines(one: Evaluation) -> list[str]:
+def axis_lines(evaluation: Evaluation) -> list[str]:
     """`compiles: pass@1 97.5%, pass@2 100.0%` for each axis."""
     return [
         f"{name}: " + ", ".join(f"pass@{k} {rate:.1%}" for k, rate in rates.items())
-        for name, rates in one.axes.items()
+        for name, rates in evaluation.axes.items()
     ]
 
 
-def group_lines(one: Evaluation) -> list[str]:
+def group_lines(evaluation: Evaluation) -> list[str]:
     """`difficulty: easy 62.5% of 40, hard 10.0% of 20` for each kind of label with few values."""
     return [
         f"{kind}: " + ", ".join(f"{text} {g.pass_at_1:.1%} of {g.tasks}" for text, g in of.items())
-        for kind, of in one.groups.items()
+        for kind, of in evaluation.groups.items()
         if len(of) <= FEW
     ]
 
@@ -226,12 +229,12 @@ def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:
         cut = min(max(0, excess), max(0, widths[name_column] - SHORTEST_NAME))
         widths[name_column] -= cut
         excess -= cut
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    view = Table(box=None, pad_edge=False, header_style="bold")
     for index, title in enumerate(TERMINAL):
-        shown.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
+        view.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
     for row in cells[1:]:
-        shown.add_row(*(_last(cell, limit) for cell, limit in zip(row, widths, strict=True)))
-    return shown
+        view.add_row(*(_last(cell, limit) for cell, limit in zip(row, widths, strict=True)))
+    return view
 
 
 def _last(text: str, limit: int) -> str:
@@ -240,32 +243,32 @@ def _last(text: str, limit: int) -> str:
 
 def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: the numbers."""
-    ks = sorted({k for one in evaluations for k in one.pass_at} - {1})
+    ks = sorted({k for row in evaluations for k in row.pass_at} - {1})
     rates = ["pass@1", "95 %", *(f"pass@{k}" for k in ks)]
     rows = [
         [
-            one.name,
-            f"{_tasks_of(one)}, {one.tasks} x {one.samples}",
-            f"{one.pass_at[1]:.1%}",
-            f"{one.interval.low:.1%} to {one.interval.high:.1%}",
-            *(f"{one.pass_at[k]:.1%}" if k in one.pass_at else "" for k in ks),
-            f"{one.mean_length:.0f}",
-            f"{one.truncated:.1%}",
-            f"{one.temperature:g}",
-            str(one.dropped),
+            row.name,
+            f"{_tasks_of(row)}, {row.tasks} x {row.samples}",
+            f"{row.pass_at[1]:.1%}",
+            f"{row.interval.low:.1%} to {row.interval.high:.1%}",
+            *(f"{row.pass_at[k]:.1%}" if k in row.pass_at else "" for k in ks),
+            f"{row.mean_length:.0f}",
+            f"{row.truncated:.1%}",
+            f"{row.temperature:g}",
+            str(row.dropped),
         ]
-        for one in evaluations
+        for row in evaluations
     ]
     return [["stage", "tasks", *rates, "tokens", "cut off", "temperature", "lost"], *rows]
 
 
 def axes(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: pass@k of each axis."""
-    ks = sorted({k for one in evaluations for rates in one.axes.values() for k in rates})
+    ks = sorted({k for row in evaluations for rates in row.axes.values() for k in rates})
     rows = [
-        [one.name, name, *(f"{rates[k]:.1%}" if k in rates else "" for k in ks)]
-        for one in evaluations
-        for name, rates in one.axes.items()
+        [row.name, name, *(f"{rates[k]:.1%}" if k in rates else "" for k in ks)]
+        for row in evaluations
+        for name, rates in row.axes.items()
     ]
     return [["stage", "axis", *(f"pass@{k}" for k in ks)], *rows]
 
@@ -276,8 +279,8 @@ def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
         str(verdict) for verdict in Verdict if any(verdict in e.verdicts for e in evaluations)
     ]
     rows = [
-        [one.name, one.tasks_spec, *(str(one.verdicts.get(v, 0)) for v in present)]
-        for one in evaluations
+        [row.name, row.tasks_spec, *(str(row.verdicts.get(v, 0)) for v in present)]
+        for row in evaluations
     ]
     return [["stage", "tasks", *present], *rows]
 
@@ -285,10 +288,10 @@ def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
 def _groups(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: pass@1 of the tasks with each label."""
     rows = [
-        [one.name, _tasks_of(one), f"{kind}: {text}", str(group.tasks), f"{group.pass_at_1:.1%}",
-         f"{group.interval.low:.1%} to {group.interval.high:.1%}"]
-        for one in evaluations
-        for kind, groups in one.groups.items()
+        [row.name, _tasks_of(row), f"{kind}: {text}", str(group.tasks),
+         f"{group.pass_at_1:.1%}", f"{group.interval.low:.1%} to {group.interval.high:.1%}"]
+        for row in evaluations
+        for kind, groups in row.groups.items()
         for text, group in groups.items()
     ]  # fmt: skip
     return [["stage", "tasks", "label", "tasks with it", "pass@1", "95 %"], *rows]
@@ -303,9 +306,9 @@ def _markdown(
     parts = ["# Report"]
     if evaluations:
         parts += [grid(_results(evaluations)), NOTE, "## Verdicts", grid(_verdicts(evaluations))]
-    if any(one.axes for one in evaluations):
+    if any(result.axes for result in evaluations):
         parts += ["## Axes", grid(axes(evaluations))]
-    if any(one.groups for one in evaluations):
+    if any(result.groups for result in evaluations):
         parts += ["## By label", grid(_groups(evaluations))]
     if held_out:
         parts += ["## Checks held out of the reward", grid(held_out_table(held_out)), HELD_OUT_NOTE]

@@ -47,7 +47,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 def run_summary(folder: Path) -> Iterator[str]:
     """The run in `folder` as parts in Markdown; none for a folder that is no run's."""
-    files = sorted(folder.glob("*/config.toml"), key=lambda one: one.stat().st_mtime)
+    files = sorted(folder.glob("*/config.toml"), key=lambda file: file.stat().st_mtime)
     if not files:
         return
     texts = {file.parent.name: file.read_text(encoding="utf-8") for file in files}
@@ -65,7 +65,7 @@ def _stage(stage: Path, text: str) -> list[str]:
     settings, file = tomllib.loads(text), stage / "metrics.jsonl"
     rows, lr = metrics_rows(file) if file.is_file() else [], settings["optimizer"].get("lr", 0)
     times = [datetime.fromtimestamp(row["time"], UTC) for row in rows if "time" in row]
-    ends = [f"{one:%Y-%m-%d %H:%M:%S}" for one in times[:1] + times[-1:]] or ["", ""]
+    ends = [f"{time:%Y-%m-%d %H:%M:%S}" for time in times[:1] + times[-1:]] or ["", ""]
     return [
         stage.name, settings["algorithm"]["name"], settings["policy"]["model"],
         ", ".join(settings["tasks"]["train"]), str(settings["seed"]),
@@ -89,8 +89,8 @@ def read_held_out(folder: Path) -> list[HeldOut]:
     """What the last steps of the run in `folder` say of checks held out of the reward, for each
     stage that tracks them in its metrics.jsonl.
     """
-    found: list[HeldOut] = []
-    for file in sorted(folder.glob("*/metrics.jsonl"), key=lambda one: one.stat().st_mtime):
+    summaries: list[HeldOut] = []
+    for file in sorted(folder.glob("*/metrics.jsonl"), key=lambda path: path.stat().st_mtime):
         rows = metrics_rows(file)
         names = dict.fromkeys(name for row in rows for name in row if name.startswith(COUNT))
         for family in [name.removeprefix(COUNT) for name in names]:
@@ -100,15 +100,15 @@ def read_held_out(folder: Path) -> list[HeldOut]:
                 sum(row[COUNT + family] * row[f"held_out/{rate}/{family}"] for row in last) / total
                 for rate in ("paid_pass_rate", "pass_rate")
             )
-            found.append(HeldOut(file.parent.name, family, round(total), paid, passed))
-    return found
+            summaries.append(HeldOut(file.parent.name, family, round(total), paid, passed))
+    return summaries
 
 
 def held_out_table(held_out: Sequence[HeldOut]) -> list[list[str]]:
     """Header and rows: how many rollouts pass with and without the held-out checks."""
     header = ["stage", "family", "rollouts", "pass paid checks", "and held-out checks", "gap"]
     return [header] + [
-        [one.stage, one.family, str(one.rollouts)]
-        + [f"{share:.1%}" for share in (one.paid, one.passed, one.paid - one.passed)]
-        for one in held_out
+        [row.stage, row.family, str(row.rollouts)]
+        + [f"{share:.1%}" for share in (row.paid, row.passed, row.paid - row.passed)]
+        for row in held_out
     ]
