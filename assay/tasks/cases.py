@@ -198,8 +198,8 @@ def _entry_point(cases: Cases, starter: str) -> str:
 def _exchanges(cases: Cases) -> tuple[Exchange, ...]:
     texts = [list(map(_text, side)) for side in (cases.inputs, cases.outputs)]
     return tuple(
-        Exchange(stdin, stdout, hidden=at >= cases.visible)
-        for at, (stdin, stdout) in enumerate(zip(*texts, strict=True))
+        Exchange(stdin, stdout, hidden=n >= cases.visible)
+        for n, (stdin, stdout) in enumerate(zip(*texts, strict=True))
     )
 
 

@@ -47,97 +47,97 @@ class Answers:
             "runs": [run.summary() for run in self.folder.runs().values()],
         }
 
-    def run(self, asked: Parameters) -> Any:
+    def run(self, query: Parameters) -> Any:
         """A run without its rollouts; `have` names the metrics that the page has already, as
         `stage count tag`, with commas between.
         """
         since = {}
-        for one in filter(None, asked.get("have", "").split(",")):
-            stage, count, tag = one.rsplit(" ", 2)
+        for part in filter(None, query.get("have", "").split(",")):
+            stage, count, tag = part.rsplit(" ", 2)
             since[stage] = int(count), tag
-        run = self._run(asked)
+        run = self._run(query)
         run.refresh()
         return run.details(since)
 
-    def rollouts(self, asked: Parameters) -> Any:
+    def rollouts(self, query: Parameters) -> Any:
         """A part of the list of rollouts: `start` and `count`; `total` counts all."""
-        order, start = asked.get("order", "-step"), int(asked.get("start", 0))
+        order, start = query.get("order", "-step"), int(query.get("start", 0))
         if order not in ORDERS:
             raise UnknownError(f"unknown order {order!r}; take one of {', '.join(ORDERS)}")
-        wanted = FILTER.validate_python({name: asked[name] for name in FILTERS if asked.get(name)})
-        table = self._files(asked).select(wanted, order)
-        count = min(int(asked.get("count", MOST_ROWS)), MOST_ROWS)
+        rule = FILTER.validate_python({name: query[name] for name in FILTERS if query.get(name)})
+        table = self._files(query).select(rule, order)
+        count = min(int(query.get("count", MOST_ROWS)), MOST_ROWS)
         return {"total": len(table), "start": start, "rows": rows(table[start : start + count])}
 
-    def rollout(self, asked: Parameters) -> Any:
+    def rollout(self, query: Parameters) -> Any:
         """One rollout with its turns."""
-        found = self._files(asked).rollout(*self._place(asked))
-        if found is None:
+        rollout = self._files(query).rollout(*self._place(query))
+        if rollout is None:
             raise UnknownError("there is no such rollout; the step may have been trained again")
-        return found
+        return rollout
 
-    def text(self, asked: Parameters) -> Any:
+    def text(self, query: Parameters) -> Any:
         """A piece of a long text."""
-        turn, start = int(asked["turn"]), int(asked["start"])
-        place = self._place(asked)
-        return {"text": self._files(asked).text(*place, turn, asked["name"], start)}
+        turn, start = int(query["turn"]), int(query["start"])
+        place = self._place(query)
+        return {"text": self._files(query).text(*place, turn, query["name"], start)}
 
-    def suspects(self, asked: Parameters) -> Any:
+    def suspects(self, query: Parameters) -> Any:
         """Rollouts that may be paid for what they do not do."""
-        return suspects(self._files(asked))
+        return suspects(self._files(query))
 
-    def tasks(self, asked: Parameters) -> Any:
+    def tasks(self, query: Parameters) -> Any:
         """Each task's passes and rewards by step."""
-        return tasks(self._files(asked).index())
+        return tasks(self._files(query).index())
 
-    def evaluation(self, asked: Parameters) -> Any:
+    def evaluation(self, query: Parameters) -> Any:
         """An evaluation by its number `at` in the report of its run, with its tasks; and how that
         `with_at` of run `with_run` differs from it on the tasks of both.
         """
-        found = self._run(asked).evaluation(int(asked["at"]))
-        if "with_run" in asked:
-            run = self._run({"run": asked["with_run"]})
-            other = found["other"] = run.evaluation(int(asked["with_at"]))
+        result = self._run(query).evaluation(int(query["at"]))
+        if "with_run" in query:
+            run = self._run({"run": query["with_run"]})
+            other = result["other"] = run.evaluation(int(query["with_at"]))
             rates, others = (
-                {task["id"]: task["passed"] / task["samples"] for task in one["per_task"]}
-                for one in (found, other)
+                {task["id"]: task["passed"] / task["samples"] for task in row["per_task"]}
+                for row in (result, other)
             )
             both = [name for name in rates if name in others]
-            samples = min(found["samples"], other["samples"])
+            samples = min(result["samples"], other["samples"])
             sides = [rates[name] for name in both], [others[name] for name in both]
-            found["difference"] = asdict(paired_difference(*sides, samples)) if both else None
-        return found
+            result["difference"] = asdict(paired_difference(*sides, samples)) if both else None
+        return result
 
-    def curves(self, asked: Parameters) -> Any:
+    def curves(self, query: Parameters) -> Any:
         """A metric in every stage of every run that has it, and the names of all metrics."""
         stages = [(run.name, stage) for run in self.folder.runs().values() for stage in run]
         names = {name for _, stage in stages for row in stage.metrics for name in row}
-        made = [
+        curves = [
             {
                 "run": run,
                 "stage": stage.name,
                 "recipe": stage.recipe(run),
-                **stage.curve(asked["metric"]),
+                **stage.curve(query["metric"]),
             }
             for run, stage in stages
         ]
         return {
             "metrics": sorted(names - {"step"}),
-            "curves": [one for one in made if one["steps"]],
+            "curves": [curve for curve in curves if curve["steps"]],
         }
 
-    def _run(self, asked: Parameters) -> RunFiles:
-        runs = self.folder.known
-        if asked["run"] not in runs:
-            raise UnknownError(f"there is no run {asked['run']!r} in {self.folder.root}")
-        return runs[asked["run"]]
+    def _run(self, query: Parameters) -> RunFiles:
+        runs = self.folder.by_name
+        if query["run"] not in runs:
+            raise UnknownError(f"there is no run {query['run']!r} in {self.folder.root}")
+        return runs[query["run"]]
 
-    def _files(self, asked: Parameters) -> RolloutFiles:
-        stages = self._run(asked).stages
+    def _files(self, query: Parameters) -> RolloutFiles:
+        stages = self._run(query).stages
         kinds: dict[str, Kind] = {"rollouts": "rollouts", "evaluations": "evaluations"}
-        if asked["stage"] not in stages or asked["kind"] not in kinds:
-            raise UnknownError(f"there is no stage {asked['stage']!r} in run {asked['run']!r}")
-        return stages[asked["stage"]].rollouts[kinds[asked["kind"]]]
+        if query["stage"] not in stages or query["kind"] not in kinds:
+            raise UnknownError(f"there is no stage {query['stage']!r} in run {query['run']!r}")
+        return stages[query["stage"]].rollouts[kinds[query["kind"]]]
 
-    def _place(self, asked: Parameters) -> tuple[int, int, int]:
-        return int(asked["step"]), int(asked["group"]), int(asked["index"])
+    def _place(self, query: Parameters) -> tuple[int, int, int]:
+        return int(query["step"]), int(query["group"]), int(query["index"])

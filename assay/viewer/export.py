@@ -26,10 +26,10 @@ def export_page(folder: RunsFolder, file: Path) -> str:
     """Write the page with every run of the folder, and NEWEST rollouts of each stage and kind;
     return a line that says what it holds. Raises UserError where a step is trained again meanwhile.
     """
-    made = _data(Answers(folder))
-    write_atomically(file, _page(json.dumps(made)))
-    count, size = len(made["rollouts"]), file.stat().st_size
-    return f"{file}: {len(made['run'])} runs, {count} rollouts, {size / 1e6:.1f} MB"
+    data = _data(Answers(folder))
+    write_atomically(file, _page(json.dumps(data)))
+    count, size = len(data["rollouts"]), file.stat().st_size
+    return f"{file}: {len(data['run'])} runs, {count} rollouts, {size / 1e6:.1f} MB"
 
 
 def _data(answers: Answers) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def _data(answers: Answers) -> dict[str, Any]:
     runs = answers.runs({})
     parts = ("run", "rows", "rollouts", "suspects", "tasks", "evaluations")
     data: dict[str, Any] = {"runs": runs} | {part: {} for part in parts}
-    for one in runs["runs"]:
-        run = data["run"][one["name"]] = answers.run({"run": one["name"]})
+    for summary in runs["runs"]:
+        run = data["run"][summary["name"]] = answers.run({"run": summary["name"]})
         data["evaluations"][run["name"]] = [
             answers.evaluation({"run": run["name"], "at": str(number)})
             for number in range(len(run["evaluations"]))
@@ -54,8 +54,8 @@ def _data(answers: Answers) -> dict[str, Any]:
                 stage["steps"][kind] = sorted({row["step"] for row in rows})
                 for row in rows:
                     place = {key: str(row[key]) for key in ("step", "group", "index")}
-                    made = answers.rollout(files | place)
-                    data["rollouts"]["|".join([name, *place.values()])] = made
+                    rollout = answers.rollout(files | place)
+                    data["rollouts"]["|".join([name, *place.values()])] = rollout
     return data
 
 
@@ -90,18 +90,18 @@ def _bundle(files: dict[str, str], name: str = "app.js", done: set[str] | None =
     for _, other in IMPORT.findall(source):
         parts.append(_bundle(files, other, done))
     names = [*EXPORT.findall(source)]
-    exports = {one: one for one in names}
-    if found := EXPORTS.search(source):
-        pairs = [one.split(" as ") for one in (found[1] or f"{found[2]} as default").split(",")]
+    exports = {name: name for name in names}
+    if match := EXPORTS.search(source):
+        pairs = [pair.split(" as ") for pair in (match[1] or f"{match[2]} as default").split(",")]
         exports |= {pair[-1].strip(): pair[0].strip() for pair in pairs}
-        source = source[: found.start()]
+        source = source[: match.start()]
     source = IMPORT.sub(_required, EXPORT.sub("", source))
     returned = ", ".join(f"{outside}: {inside}" for outside, inside in exports.items())
-    made = f'modules["{name}"] = (() => {{\n{source}\nreturn {{ {returned} }};\n}})();\n'
-    return "".join([*parts, made])
+    module = f'modules["{name}"] = (() => {{\n{source}\nreturn {{ {returned} }};\n}})();\n'
+    return "".join([*parts, module])
 
 
-def _required(found: re.Match[str]) -> str:
-    names = found[1].replace(" as ", ": ")
-    wanted = names if names.startswith("{") else f"{{ default: {names} }}"
-    return f'const {wanted} = modules["{found[2]}"];'
+def _required(match: re.Match[str]) -> str:
+    names = match[1].replace(" as ", ": ")
+    target = names if names.startswith("{") else f"{{ default: {names} }}"
+    return f'const {target} = modules["{match[2]}"];'

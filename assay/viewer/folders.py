@@ -114,8 +114,8 @@ class StageFiles:
     def points(self) -> list[dict[str, Any]]:
         """pass@1 of each evaluation by step, with its interval over tasks."""
         files = self.rollouts["evaluations"].files()
-        made = [self.cache.read(file, read_point, None) for file in files.values()]
-        return [{"step": step} | point for step, point in zip(files, made, strict=True) if point]
+        points = [self.cache.read(file, read_point, None) for file in files.values()]
+        return [{"step": step} | point for step, point in zip(files, points, strict=True) if point]
 
 
 @dataclass(slots=True)
@@ -130,8 +130,8 @@ class RunFiles:
     def refresh(self) -> None:
         """Find new stages."""
         root = self.cache.root
-        made = [file.parent for file in self.path.glob("*/config.toml") if is_below(root, file)]
-        order = sorted(made, key=lambda one: (_changed(one / "metrics.jsonl"), one.name))
+        folders = [file.parent for file in self.path.glob("*/config.toml") if is_below(root, file)]
+        order = sorted(folders, key=lambda path: (_changed(path / "metrics.jsonl"), path.name))
         paths = {path.name: path for path in order}
         if is_below(root, self.path / "evaluations") and (self.path / "evaluations").is_dir():
             paths[EVALUATION] = self.path
@@ -150,23 +150,23 @@ class RunFiles:
         """An evaluation of the report: its tasks with their tags, its protocol, and the stage and
         step where its rollouts are. Raises IndexError.
         """
-        one = self.evaluations[number]
+        evaluation = self.evaluations[number]
         report = json.loads(self.cache.read(self.path / "report.json", Path.read_text, "{}"))
-        setup = report.get("setups", {}).get(title(one)) or report.get("setup") or {}
-        stage = self.stages.get(one.name) or next(iter(self), None)
+        setup = report.get("setups", {}).get(title(evaluation)) or report.get("setup") or {}
+        stage = self.stages.get(evaluation.name) or next(iter(self), None)
         steps = [*stage.rollouts["evaluations"].files()] if stage else []
-        step = 0 if one.name not in self.stages else max(steps, default=0)
+        step = 0 if evaluation.name not in self.stages else max(steps, default=0)
         tags = stage.rollouts["evaluations"].tags(step) if stage else {}
-        tasks = [asdict(task) | {"tags": tags.get(task.id, {})} for task in one.per_task]
+        tasks = [asdict(task) | {"tags": tags.get(task.id, {})} for task in evaluation.per_task]
         place = {"stage": stage.name, "step": step} if stage and step in steps else None
-        return evaluation_row(one) | {
+        return evaluation_row(evaluation) | {
             "protocol": protocol(setup), "per_task": tasks, "place": place,
         }  # fmt: skip
 
     @property
     def changed(self) -> float:
         """When a file of the run changed last, in seconds since 1970."""
-        files = [self.path / "report.json", *(one.path / "metrics.jsonl" for one in self)]
+        files = [self.path / "report.json", *(stage.path / "metrics.jsonl" for stage in self)]
         return max(map(_changed, files))
 
     def __iter__(self) -> Iterator[StageFiles]:
@@ -174,25 +174,25 @@ class RunFiles:
 
     def summary(self) -> dict[str, Any]:
         """The run in the list of runs."""
-        curve = [row[PASS_RATE] for one in self for row in one.metrics if PASS_RATE in row]
+        curve = [row[PASS_RATE] for stage in self for row in stage.metrics if PASS_RATE in row]
         thin = max(1, -(-len(curve) // SPARK))
         last = self.evaluations[-1:]
         return {
             "name": self.name,
-            "stages": [one.place for one in self],
+            "stages": [stage.place for stage in self],
             "age": max(0.0, time.time() - self.changed),
             "spark": curve[::-1][::thin][::-1],
             "evaluation": evaluation_row(last[0]) if last else None,
-            "alerts": sum(len(one.events) for one in self),
+            "alerts": sum(len(stage.events) for stage in self),
         }
 
     def state(self) -> dict[str, Any]:
         """What a program that watches the run needs: newest metrics, evaluations, alerts."""
         stages = [
-            one.place | {"metrics": {name: row[name] for row in one.metrics for name in row}}
-            for one in self
+            stage.place | {"metrics": {key: row[key] for row in stage.metrics for key in row}}
+            for stage in self
         ]
-        return self._told(stages)
+        return self._with_report(stages)
 
     def details(self, since: dict[str, tuple[int, str]]) -> dict[str, Any]:
         """All of the run but its rollouts; `since` gives the rows and the tag of each stage's
@@ -200,24 +200,24 @@ class RunFiles:
         """
         stages = [
             {
-                "name": one.name,
-                "metrics": one.columns(*since.get(one.name, (0, ""))),
-                "points": one.points(),
-                "steps": {kind: [*files.files()] for kind, files in one.rollouts.items()},
-                "settings": one.settings,
-                "recipe": one.recipe(self.name),
+                "name": stage.name,
+                "metrics": stage.columns(*since.get(stage.name, (0, ""))),
+                "points": stage.points(),
+                "steps": {kind: [*files.files()] for kind, files in stage.rollouts.items()},
+                "settings": stage.settings,
+                "recipe": stage.recipe(self.name),
             }
-            for one in self
+            for stage in self
         ]
-        return self._told(stages)
+        return self._with_report(stages)
 
-    def _told(self, stages: list[dict[str, Any]]) -> dict[str, Any]:
+    def _with_report(self, stages: list[dict[str, Any]]) -> dict[str, Any]:
         return {
             "name": self.name,
             "age": max(0.0, time.time() - self.changed),
             "stages": stages,
-            "evaluations": [evaluation_row(one) for one in self.evaluations],
-            "alerts": [event for one in self for event in one.events],
+            "evaluations": [evaluation_row(evaluation) for evaluation in self.evaluations],
+            "alerts": [event for stage in self for event in stage.events],
         }
 
 
@@ -228,7 +228,7 @@ class RunsFolder:
         """Raises SettingsError for a folder without a run."""
         self.root = root.resolve()
         self._cache = FileCache(self.root)
-        self.known: dict[str, RunFiles] = {}
+        self.by_name: dict[str, RunFiles] = {}
         """The runs that were found last, by name."""
         if not self.runs():
             raise SettingsError(
@@ -245,20 +245,20 @@ class RunsFolder:
             if is_below(self.root, path)
             and ((path / "report.json").exists() or any(path.glob("*/config.toml")))
         }
-        found = {
-            name: self.known.get(name) or RunFiles(name, path, self._cache)
+        runs = {
+            name: self.by_name.get(name) or RunFiles(name, path, self._cache)
             for path, name in paths.items()
         }
-        for run in found.values():
+        for run in runs.values():
             run.refresh()
-        self.known = dict(sorted(found.items(), key=lambda one: -one[1].changed))
-        return self.known
+        self.by_name = dict(sorted(runs.items(), key=lambda item: -item[1].changed))
+        return self.by_name
 
 
-def evaluation_row(one: Evaluation) -> dict[str, Any]:
+def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation without its tasks."""
-    row = {key: value for key, value in asdict(one).items() if key != "per_task"}
-    return row | {"title": title(one)}
+    row = {key: value for key, value in asdict(evaluation).items() if key != "per_task"}
+    return row | {"title": title(evaluation)}
 
 
 def read_evaluations(file: Path) -> list[Evaluation]:
@@ -268,7 +268,7 @@ def read_evaluations(file: Path) -> list[Evaluation]:
 
 def read_point(file: Path) -> dict[str, Any] | None:
     """pass@1 of a file of an evaluation's rollouts; None where the machine lost all."""
-    counts = [one[::-1] for one in passes_by_task(last_turns(read_rows([file]))).values()]
+    counts = [passes[::-1] for passes in passes_by_task(last_turns(read_rows([file]))).values()]
     if not counts:
         return None
     mean = mean_pass_at_k(counts, 1)

@@ -49,7 +49,7 @@ def query(folder: RunsFolder, sql: str) -> tuple[list[str], list[tuple[Any, ...]
         connection.execute(f"create view rollouts as {' union all '.join(parts)}")
     connection.execute("set lock_configuration = true")
     try:
-        found = connection.execute(sql)
-        return [one[0] for one in found.description or ()], found.fetchall()
+        result = connection.execute(sql)
+        return [column[0] for column in result.description or ()], result.fetchall()
     except duckdb.Error as error:
         raise SettingsError(f"--sql: {' '.join(str(error).split())}") from error

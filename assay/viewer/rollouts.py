@@ -90,26 +90,26 @@ class RolloutFiles:
             new = [step for step in files if self._stamps.get(step) != stamps[step]]
             if self._index is None or new or stamps.keys() != self._stamps.keys():
                 rows = read_rows([files[step] for step in new], IN_MEMORY if small else ())
-                made, same = [last_turns(rows)], [step for step in stamps if step not in new]
-                found = [rows.select([*IN_MEMORY])] if small else []
-                for parts, old in ((made, self._index), (found, self._kept)):
+                indexes, same = [last_turns(rows)], [step for step in stamps if step not in new]
+                in_memory = [rows.select([*IN_MEMORY])] if small else []
+                for parts, old in ((indexes, self._index), (in_memory, self._kept)):
                     if old is not None:
                         parts.append(old.filter(np.isin(old["step"].to_numpy(), same)))
-                table = pa.concat_tables(made).unify_dictionaries().combine_chunks()
+                table = pa.concat_tables(indexes).unify_dictionaries().combine_chunks()
                 self._index = table.take(np.argsort(row_keys(table), kind="stable"))
-                self._kept = pa.concat_tables(found) if small else None
+                self._kept = pa.concat_tables(in_memory) if small else None
                 self._stamps = stamps
                 self._search.cache_clear()
             return self._index
 
-    def select(self, wanted: Filter, order: str = "step") -> pa.Table:
+    def select(self, rule: Filter, order: str = "step") -> pa.Table:
         """The rows of the index that pass the filter, by `step`, `reward` or `length`; the largest
         first where `order` starts with `-`.
         """
         table = self.index()
-        masks = [*_masks(table, wanted)]
-        if wanted.search:
-            hits = self._search(wanted.search, wanted.step)
+        masks = [*_masks(table, rule)]
+        if rule.search:
+            hits = self._search(rule.search, rule.step)
             masks.append(pa.array(np.isin(row_keys(table), hits)))
         if masks:
             table = table.filter(reduce(pc.and_, masks))
@@ -121,7 +121,7 @@ class RolloutFiles:
 
     def _find(self, text: str, step: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The keys of the rollouts that have `text` in a turn."""
-        hits = [pc.match_substring(pc.field(one), text, ignore_case=True) for one in SEARCHED]
+        hits = [pc.match_substring(pc.field(name), text, ignore_case=True) for name in SEARCHED]
         return row_keys(self.turns(PLACES, reduce(or_, hits), step))
 
     def turns(self, columns: Sequence[str], where: pc.Expression, step: int | None) -> pa.Table:
@@ -167,8 +167,8 @@ class RolloutFiles:
         file = self.files().get(step)
         if file is None:
             return []
-        wanted = (pc.field("group") == group) & pc.field("index").isin([0, index])
-        rows: list[dict[str, Any]] = turns([file]).to_table(filter=wanted).to_pylist()
+        rule = (pc.field("group") == group) & pc.field("index").isin([0, index])
+        rows: list[dict[str, Any]] = turns([file]).to_table(filter=rule).to_pylist()
         return rows
 
     def _turn(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -192,15 +192,15 @@ class RolloutFiles:
 
     def _read(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The prompt's tokens: a group's first turns have the same, kept once."""
-        first = [one["prompt_tokens"] for one in rows if one["index"] == one["turn"] == 0]
+        first = [turn["prompt_tokens"] for turn in rows if turn["index"] == turn["turn"] == 0]
         return row["prompt_tokens"] or (first and not row["turn"] and first[0]) or []
 
     def _pieces(self, tokens: Sequence[int]) -> list[str]:
         """The text of each token; a character of several tokens is at the last of them."""
         file = self._folder.parent / VOCABULARY
-        known = _vocabulary(file) if is_below(self._root, file) else []
+        vocabulary = _vocabulary(file) if is_below(self._root, file) else []
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return [decoder.decode(known[one]) for one in tokens if one < len(known)]
+        return [decoder.decode(vocabulary[token]) for token in tokens if token < len(vocabulary)]
 
 
 def is_below(root: Path, path: Path) -> bool:
@@ -227,7 +227,7 @@ def _vocabulary(file: Path) -> list[bytes]:
 
 def row_keys(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     """[N] one number for each row's step, group and index, in their order."""
-    step, group, index = (table[one].to_numpy().astype(np.int64) for one in PLACES)
+    step, group, index = (table[name].to_numpy().astype(np.int64) for name in PLACES)
     numbers: np.ndarray[Any, np.dtype[np.int64]] = (step << 40) + (group << 20) + index
     return numbers
 
@@ -247,24 +247,24 @@ def last_turns(rows: pa.Table) -> pa.Table:
     columns = {name: table[name] for name in LISTED} | {"turns": table["turn"]}
     columns["forgeable"] = pc.fill_null(table["forgeable"], False)
     columns |= {name: pc.dictionary_encode(table[name]) for name in ("task_id", "verdict")}
-    found = pa.table(columns).take(last)
+    index = pa.table(columns).take(last)
     total = np.add.reduceat(lengths, first) if len(first) else lengths
-    return found.set_column(
-        found.column_names.index("length"), "length", pa.array(total, pa.int32())
+    return index.set_column(
+        index.column_names.index("length"), "length", pa.array(total, pa.int32())
     )
 
 
-def _masks(table: pa.Table, wanted: Filter) -> Iterator[Any]:
+def _masks(table: pa.Table, rule: Filter) -> Iterator[Any]:
     """What a row must be, but for what is searched."""
-    tasks, verdicts = (pc.cast(table[one], pa.string()) for one in ("task_id", "verdict"))
-    passes, part = str(Verdict.PASS), wanted.task.removeprefix("~")
-    if wanted.step is not None:
-        yield pc.equal(table["step"], wanted.step)
-    if wanted.task and wanted.task == part:
+    tasks, verdicts = (pc.cast(table[name], pa.string()) for name in ("task_id", "verdict"))
+    passes, part = str(Verdict.PASS), rule.task.removeprefix("~")
+    if rule.step is not None:
+        yield pc.equal(table["step"], rule.step)
+    if rule.task and rule.task == part:
         yield pc.equal(tasks, part)
-    elif wanted.task:
+    elif rule.task:
         yield pc.match_substring(tasks, part, ignore_case=True)
-    match wanted.verdict:
+    match rule.verdict:
         case "":
             pass
         case "gap":
@@ -273,7 +273,7 @@ def _masks(table: pa.Table, wanted: Filter) -> Iterator[Any]:
             yield pc.and_(table["forgeable"], pc.equal(verdicts, passes))
         case several:
             yield pc.is_in(verdicts, pa.array(several.split(",")))
-    if wanted.low is not None:
-        yield pc.greater_equal(table["reward"], wanted.low)
-    if wanted.high is not None:
-        yield pc.less_equal(table["reward"], wanted.high)
+    if rule.low is not None:
+        yield pc.greater_equal(table["reward"], rule.low)
+    if rule.high is not None:
+        yield pc.less_equal(table["reward"], rule.high)

@@ -81,10 +81,10 @@ def assets() -> dict[str, bytes]:
 
 def build(folder: RunsFolder) -> ASGIApp:
     """The application: the page's files, and /api/NAME for each question."""
-    made, answers = assets(), Answers(folder)
+    files, answers = assets(), Answers(folder)
     routes = [
-        Route(f"/{'' if path == 'index.html' else path}", _file(path, content))
-        for path, content in made.items()
+        Route(f"/{'' if path == 'index.html' else path}", _file(path, data))
+        for path, data in files.items()
     ]
     routes += [Route(f"/api/{name}", _answer(call)) for name, call in answers.by_name.items()]
     return Guard(Starlette(routes=routes))
@@ -97,14 +97,14 @@ def _file(path: str, content: bytes) -> Callable[[Request], Response]:
 
 def _answer(call: Callable[[Mapping[str, str]], Any]) -> Callable[[Request], Response]:
     def respond(request: Request) -> Response:
-        status, asked = 200, dict(request.query_params)
+        status, query = 200, dict(request.query_params)
         try:
-            made = call(asked)
+            answer = call(query)
         except UnknownError as error:
-            status, made = 404, {"error": str(error)}
+            status, answer = 404, {"error": str(error)}
         except (ValueError, LookupError) as error:
-            status, made = 400, {"error": f"the question cannot be read: {one_line(error)}"}
-        return Response(json.dumps(made), status, media_type="application/json")
+            status, answer = 400, {"error": f"the question cannot be read: {one_line(error)}"}
+        return Response(json.dumps(answer), status, media_type="application/json")
 
     return respond
 

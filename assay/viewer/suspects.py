@@ -38,7 +38,7 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
     first rows.
     """
     table, paid = files.index(), _paid_programs(files)
-    found = {
+    lists = {
         "pass the checks that pay, and fail one that is held out of the reward": files.select(
             Filter(verdict="gap"), "-reward"
         ),
@@ -52,7 +52,7 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
         f"pass with less than {SHORT:.0%} of the usual length": _at(table, _short(paid)),
     }
     return [
-        {"why": why, "count": len(some), "rows": rows(some[:MOST])} for why, some in found.items()
+        {"why": why, "count": len(some), "rows": rows(some[:MOST])} for why, some in lists.items()
     ]
 
 
@@ -60,14 +60,14 @@ def _unearned(table: pa.Table) -> pa.Table:
     """The rows that fail and are paid for something else than checks, the highest reward first.
     Where nothing passes, the highest reward stands for a pass's, and one check earns all of it.
     """
-    reward, passed, total = (table[one].to_numpy() for one in ("reward", "passed", "total"))
+    reward, passed, total = (table[name].to_numpy() for name in ("reward", "passed", "total"))
     judged = pc.cast(table["verdict"], pa.string())
     passes = pc.fill_null(pc.equal(judged, str(Verdict.PASS)), False).to_numpy()
     share = np.nan_to_num(passed / np.maximum(total, 1))
     usual = np.nanmedian(reward[passes]) if passes.any() else np.nanmax(reward, initial=0)
     other = reward - usual * (share if passes.any() else np.ceil(share))
-    found = table.filter(~passes & (other > 0) & (other >= UNEARNED * usual))
-    return found.sort_by([("reward", "descending"), ("step", "descending")])
+    rows = table.filter(~passes & (other > 0) & (other >= UNEARNED * usual))
+    return rows.sort_by([("reward", "descending"), ("step", "descending")])
 
 
 def _paid_programs(files: RolloutFiles) -> pa.Table:
@@ -81,10 +81,10 @@ def _paid_programs(files: RolloutFiles) -> pa.Table:
 def _shared(paid: pa.Table) -> pa.Table:
     """The first rollout of each program that answers several tasks, most tasks first."""
     table = paid.append_column("row", pa.array(range(len(paid)), pa.int64()))
-    made = table.group_by("program").aggregate([("task_id", "count_distinct"), ("row", "min")])
-    made = made.filter(pc.greater_equal(made["task_id_count_distinct"], SHARED_TASKS))
-    made = made.sort_by([("task_id_count_distinct", "descending")])
-    return paid.take(made["row_min"])
+    counts = table.group_by("program").aggregate([("task_id", "count_distinct"), ("row", "min")])
+    counts = counts.filter(pc.greater_equal(counts["task_id_count_distinct"], SHARED_TASKS))
+    counts = counts.sort_by([("task_id_count_distinct", "descending")])
+    return paid.take(counts["row_min"])
 
 
 def _short(paid: pa.Table) -> pa.Table:
@@ -108,20 +108,20 @@ def passes_by_task(table: pa.Table) -> dict[str, tuple[int, int]]:
 
 def tasks(table: pa.Table) -> list[dict[str, Any]]:
     """Each task with the steps that had it: step, passed and judged rollouts, mean reward."""
-    found: dict[str, list[list[Any]]] = {}
+    by_task: dict[str, list[list[Any]]] = {}
     for task, *numbers in _passes(table, "task_id", "step"):
-        found.setdefault(task, []).append(numbers)
-    return [{"task_id": task, "steps": steps} for task, steps in found.items()]
+        by_task.setdefault(task, []).append(numbers)
+    return [{"task_id": task, "steps": steps} for task, steps in by_task.items()]
 
 
 def _passes(table: pa.Table, *by: str) -> list[list[Any]]:
     """The columns `by`, passed and judged rollouts and their mean reward, in the order of `by`."""
     texts = {name: pc.cast(table[name], pa.string()) for name in ("task_id", "verdict")}
-    columns = {one: table[one] for one in ("step", "reward")} | {"task_id": texts["task_id"]}
+    columns = {name: table[name] for name in ("step", "reward")} | {"task_id": texts["task_id"]}
     columns["passed"] = pc.equal(texts["verdict"], str(Verdict.PASS))
-    wanted = [("passed", "sum"), ("passed", "count"), ("reward", "mean")]
-    sums = pa.table(columns).group_by([*by]).aggregate(wanted)
+    aggregates = [("passed", "sum"), ("passed", "count"), ("reward", "mean")]
+    sums = pa.table(columns).group_by([*by]).aggregate(aggregates)
     sums = sums.filter(pc.greater(sums["passed_count"], 0))
-    sums = sums.sort_by([(one, "ascending") for one in by])
+    sums = sums.sort_by([(name, "ascending") for name in by])
     names = (*by, "passed_sum", "passed_count", "reward_mean")
     return [[*row.values()] for row in rows(sums, names)]
