@@ -106,11 +106,11 @@ async def train(
     weights, old = 0, 0.0
     for step in range(STEPS):
         await stream.publish(step)
-        for one in await stream.take(PER_STEP):
-            assert step - one.start_version <= staleness
-            trained[task_of(one.number, seed)] += 1
-            tokens = sum(lengths(one.number, seed, longest))
-            weights, old = weights + tokens, old + tokens * (step - one.start_version)
+        for rollouts in await stream.take(PER_STEP):
+            assert step - rollouts.start_version <= staleness
+            trained[task_of(rollouts.number, seed)] += 1
+            tokens = sum(lengths(rollouts.number, seed, longest))
+            weights, old = weights + tokens, old + tokens * (step - rollouts.start_version)
         await asyncio.sleep(learning)
     took = asyncio.get_running_loop().time()
     open_tasks = {task_of(int(n), seed) for n in stream.position["open"]}  # type: ignore[union-attr]
@@ -140,13 +140,13 @@ def main() -> None:
     print(f"| {' | '.join(heads)} |\n{'| --- ' * len(heads)}|")
     for longest, learning, staleness in product((1024, 2048), (10.0, 40.0), (1, 2, 3, 4)):
         case = longest, staleness, learning
-        found = [
+        pairs = [
             [on_clock(train(kind, *case, seed)) for kind in (Stream, Dropping)] for seed in seeds
         ]
-        ratios = [ours[0] / theirs[0] for ours, theirs in found]
-        ours, theirs = zip(*found, strict=True)
-        never = (mean(one[1] for one in side) for side in (ours, theirs))
-        stale = (mean(one[2] for one in side) for side in (ours, theirs))
+        ratios = [ours[0] / theirs[0] for ours, theirs in pairs]
+        ours, theirs = zip(*pairs, strict=True)
+        never = (mean(outcome[1] for outcome in side) for side in (ours, theirs))
+        stale = (mean(outcome[2] for outcome in side) for side in (ours, theirs))
         print(
             f"| {longest} | {staleness} | {learning:g} | {mean(ratios):.2f} times"
             f" ({min(ratios):.2f} to {max(ratios):.2f}) | {'; '.join(f'{n:.1f}' for n in never)} |"

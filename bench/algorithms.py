@@ -95,23 +95,28 @@ def learn(folder: Path, name: str, text: str, *words: str) -> Evaluation:
     return read_report(folder / name)[-1]
 
 
-def contend(folder: Path, name: str, start: Path, common: str, given: argparse.Namespace) -> Result:
+def contend(
+    folder: Path, name: str, start: Path, common: str, arguments: argparse.Namespace
+) -> Result:
     """Train an algorithm once for each seed. DAPO asks for half the tasks: it resamples groups."""
     began = time.perf_counter()
     algorithm = CONTENDERS[name]
-    tasks = given.tasks // 2 if "max_resamples" in algorithm else given.tasks
-    text = common.format(tasks=tasks, group=given.group) + RL.format(
-        steps=given.steps, rate=given.rate, algorithm=algorithm
+    tasks = arguments.tasks // 2 if "max_resamples" in algorithm else arguments.tasks
+    text = common.format(tasks=tasks, group=arguments.group) + RL.format(
+        steps=arguments.steps, rate=arguments.rate, algorithm=algorithm
     )
     words = ("--policy.model", str(start))
     run = re.sub(r"\W+", "_", name)
-    found = [
+    evaluations = [
         learn(folder, f"{run}_{seed}", text, *words, "--seed", str(seed))
-        for seed in range(given.seeds)
+        for seed in range(arguments.seeds)
     ]
-    seconds = (time.perf_counter() - began) / given.seeds
+    seconds = (time.perf_counter() - began) / arguments.seeds
     result = Result(
-        name, [one.pass_at[1] for one in found], [one.mean_length for one in found], seconds
+        name,
+        [evaluation.pass_at[1] for evaluation in evaluations],
+        [evaluation.mean_length for evaluation in evaluations],
+        seconds,
     )
     print(
         f"{name}: {cell(result.passed, 100)} %, {cell(result.lengths)} tokens, {seconds:.0f} s a"
@@ -134,14 +139,17 @@ def cell(values: list[float], scale: float = 1.0) -> str:
     return f"{scale * statistics.fmean(values):.1f} ± {scale * half(values):.1f}"
 
 
-def table(start: Evaluation, results: list[Result], given: argparse.Namespace) -> str:
-    budget = given.steps * given.tasks * given.group
+def table(start: Evaluation, results: list[Result], arguments: argparse.Namespace) -> str:
+    budget = arguments.steps * arguments.tasks * arguments.group
     rows = [f"| SFT, where all start | {100 * start.pass_at[1]:.1f} | {start.mean_length:.1f} |"]
-    rows += [f"| {one.name} | {cell(one.passed, 100)} | {cell(one.lengths)} |" for one in results]
+    rows += [
+        f"| {result.name} | {cell(result.passed, 100)} | {cell(result.lengths)} |"
+        for result in results
+    ]
     about = (
-        f"{given.steps} steps of {given.tasks} tasks with {given.group} completions ({budget:,} in"
-        f" all), learning rate {given.rate:g}, {given.seeds} seeds, {start.tasks} held-out tasks"
-        f" with {start.samples} completions each.\n\n"
+        f"{arguments.steps} steps of {arguments.tasks} tasks with {arguments.group} completions"
+        f" ({budget:,} in all), learning rate {arguments.rate:g}, {arguments.seeds} seeds,"
+        f" {start.tasks} held-out tasks with {start.samples} completions each.\n\n"
     )
     return about + "| | pass@1, % | tokens |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
 
@@ -156,37 +164,42 @@ def draw(start: Evaluation, results: list[Result], file: Path) -> None:
             panels[0],
             "pass@1, %",
             100 * start.pass_at[1],
-            [[100 * value for value in one.passed] for one in results],
+            [[100 * value for value in result.passed] for result in results],
         ),
         (
             panels[1],
             "completion length, tokens",
             start.mean_length,
-            [one.lengths for one in results],
+            [result.lengths for result in results],
         ),
     ):
         axes.axvline(before, color="#999999", linewidth=1, linestyle=":")
-        for place, own in enumerate(values):
+        for place, points in enumerate(values):
             axes.errorbar(
-                statistics.fmean(own), place, xerr=half(own), fmt="o", color="#4269d0", capsize=3
+                statistics.fmean(points),
+                place,
+                xerr=half(points),
+                fmt="o",
+                color="#4269d0",
+                capsize=3,
             )
-            axes.plot(own, [place] * len(own), "|", color="#e07b39", markersize=9)
+            axes.plot(points, [place] * len(points), "|", color="#e07b39", markersize=9)
         axes.set_xlabel(label)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_yticks(range(len(results)), [one.name for one in results])
+    panels[0].set_yticks(range(len(results)), [result.name for result in results])
     panels[0].invert_yaxis()
     figure.savefig(file, dpi=130)
 
 
-def write(start: Evaluation, results: list[Result], given: argparse.Namespace) -> None:
+def write(start: Evaluation, results: list[Result], arguments: argparse.Namespace) -> None:
     draw(start, results, PLOT)
     begin, end = "<!-- measured: algorithms -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text().partition(begin)
-    shown = (
-        f"\n{table(start, results, given)}\n![Pass@1 and length of every"
+    section = (
+        f"\n{table(start, results, arguments)}\n![Pass@1 and length of every"
         f" algorithm](../docs/{PLOT.name})\n\n"
     )
-    PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
+    PAGE.write_text(before + begin + section + end + rest.partition(end)[2])
 
 
 def main() -> None:
@@ -202,16 +215,18 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="also write bench/README.md and its plot"
     )
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    common = COMMON.format(tasks=given.tasks, group=given.group)
-    start = learn(given.folder, "start", common + SFT)
-    checkpoint = max((given.folder / "start/sft/checkpoints").iterdir())
-    results = [contend(given.folder, name, checkpoint, COMMON, given) for name in CONTENDERS]
-    print(f"\n{table(start, results, given)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
-    if given.write:
-        write(start, results, given)
+    common = COMMON.format(tasks=arguments.tasks, group=arguments.group)
+    start = learn(arguments.folder, "start", common + SFT)
+    checkpoint = max((arguments.folder / "start/sft/checkpoints").iterdir())
+    results = [
+        contend(arguments.folder, name, checkpoint, COMMON, arguments) for name in CONTENDERS
+    ]
+    print(f"\n{table(start, results, arguments)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
+    if arguments.write:
+        write(start, results, arguments)
 
 
 if __name__ == "__main__":

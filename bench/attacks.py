@@ -97,7 +97,7 @@ class Victim:
         scope: dict[str, Any] = {}
         exec(self.task.reference or "", scope)
         return [
-            [scope[self.task.entry_point](*deepcopy(given)) for given in inputs]
+            [scope[self.task.entry_point](*deepcopy(values)) for values in inputs]
             for inputs in self.inputs
         ]
 
@@ -108,7 +108,7 @@ def victims() -> list[Victim]:
     for file in ("humanevalplus/HumanEvalPlus.jsonl.gz", "mbppplus/MbppPlus.jsonl.gz"):
         with gzip.open(data / file) as lines:
             rows |= {row["task_id"].lower(): row for row in map(json.loads, lines)}
-    found: list[Victim] = []
+    result: list[Victim] = []
     for tasks, ids in (("humaneval", HUMANEVAL), ("mbpp_sanitized:all", MBPP)):
         for task in (task for task in load(tasks) if task.id in ids):
             row = rows[task.id.lower()]
@@ -117,8 +117,8 @@ def victims() -> list[Victim]:
                 [setup, *(check.source for check in task.checks if isinstance(check, Check))]
             )
             inputs = (tuple(row["base_input"]), tuple(row["plus_input"]))
-            found.append(Victim(task, tasks.partition("_")[0], test, inputs, row["atol"]))
-    return found
+            result.append(Victim(task, tasks.partition("_")[0], test, inputs, row["atol"]))
+    return result
 
 
 # the graders: each says whether a program passes
@@ -163,9 +163,9 @@ def verl() -> Grader:
     """Verl's prime_code, given the base inputs; loaded by path, as `import verl` needs far more
     than it does.
     """
-    found = importlib.util.find_spec("verl")
+    package = importlib.util.find_spec("verl")
     folder = (
-        Path(((found and found.submodule_search_locations) or [""])[0])
+        Path(((package and package.submodule_search_locations) or [""])[0])
         / "utils/reward_score/prime_code"
     )
     spec = importlib.util.spec_from_file_location("prime_code", folder / "__init__.py")
@@ -178,7 +178,7 @@ def verl() -> Grader:
     def grade(victim: Victim, program: str) -> bool:
         cases = {
             "fn_name": victim.task.entry_point,
-            "inputs": ["\n".join(map(json.dumps, given)) for given in victim.inputs[0]],
+            "inputs": ["\n".join(map(json.dumps, values)) for values in victim.inputs[0]],
             "outputs": list(map(json.dumps, answers[victim.task.id])),
         }
         outcomes, _ = module.apps_check_correctness(
@@ -358,7 +358,7 @@ def host(name: str) -> None:
     """Serve one grader: [task id, program] on each line of the input, what became of it on each of
     the output.
     """
-    known = {victim.task.id: victim for victim in victims()}
+    by_id = {victim.task.id: victim for victim in victims()}
     try:
         grade = GRADERS[name]()
     except ImportError:
@@ -368,7 +368,7 @@ def host(name: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for line in sys.stdin:
             task, program = json.loads(line)
-            print(tried(grade, known[task], program, scratch, PATIENCE[name]), flush=True)
+            print(tried(grade, by_id[task], program, scratch, PATIENCE[name]), flush=True)
 
 
 # the measurement
@@ -414,13 +414,13 @@ def measured(name: str, beside: str, attacks: list[Attack]) -> Outcomes | None:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
             return None
-        found: Outcomes = {}
+        outcomes: Outcomes = {}
         for attack, task, program in programs(tasks, attacks):
             process.stdin.write(json.dumps([task.id, program]) + "\n")
             process.stdin.flush()
-            found[attack, task.id] = process.stdout.readline().strip() or "none"
+            outcomes[attack, task.id] = process.stdout.readline().strip() or "none"
         process.stdin.close()
-    return found
+    return outcomes
 
 
 def ours(attacks: list[Attack]) -> Outcomes:
@@ -436,17 +436,17 @@ def ours(attacks: list[Attack]) -> Outcomes:
     }
 
 
-def show(name: str, found: Outcomes | None, attacks: list[Attack], verbose: bool) -> None:
-    if found is None:
+def show(name: str, outcomes: Outcomes | None, attacks: list[Attack], verbose: bool) -> None:
+    if outcomes is None:
         print(f"{name:16}  not installed; see the top of this file")
         return
     right = {REFERENCE: "pass", HONEST: "fail"}
     odd = [
         f"{what} on {task}: {said}"
-        for (what, task), said in found.items()
+        for (what, task), said in outcomes.items()
         if right.get(what, said) != said
     ]
-    tries = {key: said for key, said in found.items() if key[0] not in right}
+    tries = {key: said for key, said in outcomes.items() if key[0] not in right}
     fooled = Counter(attack for (attack, _), said in tries.items() if said == "pass")
     passes, none = (sum(said == word for said in tries.values()) for word in ("pass", "none"))
     print(f"{name:16}  {len(fooled):3} of {len(attacks)}  {passes:4} of {len(tries)}  {none:4}")

@@ -31,13 +31,13 @@ PROMPT, GROUPS, GROUP, BUDGET, REPEATS = 300, 64, 8, 32_768, 7
 
 def samples() -> list[Sample]:
     """GRPO's, before it computes anything."""
-    draw, made = random.Random(0), list[Sample]()
+    draw, rows = random.Random(0), list[Sample]()
     for group in range(GROUPS):
         prompt = [draw.randrange(32_000) for _ in range(PROMPT)]
         for _ in range(GROUP):
             more = draw.randrange(200, 1000)
             numbers = [0.0] * PROMPT + [draw.random() for _ in range(more)]
-            made.append(
+            rows.append(
                 Sample(
                     prompt + [draw.randrange(32_000) for _ in range(more)],
                     [False] * PROMPT + [True] * more,
@@ -46,7 +46,7 @@ def samples() -> list[Sample]:
                     group=str(group),
                 )
             )
-    return made
+    return rows
 
 
 def timed(name: str, tokens: int, work: Callable[[], T]) -> T:
@@ -65,11 +65,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     torch.set_num_threads(1)
-    made = samples()
-    tokens = sum(len(sample.tokens) for sample in made)
+    rows = samples()
+    tokens = sum(len(sample.tokens) for sample in rows)
     cpu = torch.device("cpu")
-    timed("weights", tokens, lambda: with_weights(made, "tokens", 1.0))
-    pieces = timed("micro-batches", tokens, lambda: micro_batches(made, BUDGET, packed=True))
+    timed("weights", tokens, lambda: with_weights(rows, "tokens", 1.0))
+    pieces = timed("micro-batches", tokens, lambda: micro_batches(rows, BUDGET, packed=True))
     batches = timed("tensors", tokens, lambda: [to_batch(piece, 0, cpu) for piece in pieces])
     timed("packing", tokens, lambda: [pack(batch.tokens, batch.mask) for batch in batches])
 

@@ -127,7 +127,7 @@ async def at_once(tree: Path) -> tuple[float, float]:
 
 def processes(boxes: Boxes) -> list[Path]:
     """All processes of boxes and of their commands, by their folders in /proc."""
-    found = list[Path]()
+    paths = list[Path]()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes()
@@ -135,8 +135,8 @@ def processes(boxes: Boxes) -> list[Path]:
         except OSError:
             continue
         if parent == str(zygote(boxes)) or b"1234567" in command:
-            found.append(folder)
-    return found
+            paths.append(folder)
+    return paths
 
 
 def zygote(boxes: Boxes) -> int:

@@ -51,9 +51,11 @@ def processes() -> dict[int, tuple[str, str]]:
         with contextlib.suppress(OSError):
             environment = (folder / "environ").read_bytes().split(b"\0")
             if f"{MARK}={os.getpid()}".encode() in environment:
-                rank = next((one[5:] for one in environment if one.startswith(b"RANK=")), b"")
+                rank = next(
+                    (variable[5:] for variable in environment if variable.startswith(b"RANK=")), b""
+                )
                 marked[int(folder.name)] = rank.decode()
-    below = {pid: "" for one in marked for pid in descendants(one)}
+    below = {pid: "" for child in marked for pid in descendants(child)}
     return {pid: (command_line(pid), rank) for pid, rank in (below | marked).items()}
 
 
@@ -137,7 +139,7 @@ class Killer:
     left: list[str] = field(default_factory=list)
 
     def victims(self, kind: str) -> list[int]:
-        found = processes()
+        commands = processes()
         named: dict[str, Callable[[str, str], bool]] = {
             "follower": lambda command, rank: "assay train" in command and rank == "1",
             "leader": lambda command, rank: "assay train" in command and rank == "0",
@@ -146,11 +148,11 @@ class Killer:
             "reaper": lambda command, _: "vllm.reaper" in command,
         }
         if kind in named:
-            return [pid for pid, one in found.items() if named[kind](*one)]
+            return [pid for pid, command in commands.items() if named[kind](*command)]
         if kind == "torchrun":
             return [self.job.process.pid] if self.job.process else []
-        running = [one.process.pid for one in self.services if one.process]
-        workers = [pid for one in running for pid in descendants(one)]
+        running = [service.process.pid for service in self.services if service.process]
+        workers = [pid for parent in running for pid in descendants(parent)]
         return running if kind == "judge service" else workers
 
     def kill(self) -> None:
@@ -204,10 +206,10 @@ def check(run: Path, steps: int) -> str:
     first, last = statistics.mean(rates[:5]), statistics.mean(rates[-5:])
     assert last > first + 0.1, f"pass rate {first:.3f} to {last:.3f}"
     report = json.loads((run / "report.json").read_text())["evaluations"]
-    scores = ", ".join(f"{one['name']} {100 * one['pass_at']['1']:.1f} %" for one in report)
-    made = sum(counts.values())
+    scores = ", ".join(f"{row['name']} {100 * row['pass_at']['1']:.1f} %" for row in report)
+    total = sum(counts.values())
     return (
-        f"{steps} steps of {made // steps} groups, {len(counts)} tasks {min(counts.values())} to"
+        f"{steps} steps of {total // steps} groups, {len(counts)} tasks {min(counts.values())} to"
         f" {max(counts.values())} times; pass rate of training {100 * first:.1f} % to"
         f" {100 * last:.1f} %; pass@1 {scores}"
     )
@@ -236,7 +238,7 @@ def main() -> None:
             "--name", run.name, "--folder", str(run.parent), "--save.every", "1",
             "--engine.name", "vllm", "--engine.python", str(Path(options.python).absolute()),
             "--engine.data_parallel", "2", "--rollout.max_staleness", str(STALENESS),
-            "--judge.servers", json.dumps([f"http://127.0.0.1:{one.port}" for one in services]),
+            "--judge.servers", json.dumps([f"http://127.0.0.1:{it.port}" for it in services]),
             "--stages.grpo.steps", str(options.steps), "--evaluate.samples", "2",
             "--stages.sft.evaluate.before", "false",
         ]  # fmt: skip

@@ -45,8 +45,8 @@ def run(seed: int, folder: Path, recipe: Path = RECIPE) -> tuple[dict[str, Any],
     command = [sys.executable, "-m", "assay", "train", str(recipe), *settings]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     report = json.loads((folder / name / "report.json").read_text())
-    found = {evaluation["name"]: evaluation for evaluation in report["evaluations"]}
-    return found, time.perf_counter() - start
+    evaluations = {evaluation["name"]: evaluation for evaluation in report["evaluations"]}
+    return evaluations, time.perf_counter() - start
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -67,14 +67,14 @@ def draw(folders: Sequence[Path], runs: Sequence[dict[str, Any]], file: Path) ->
 
     figure = Figure(figsize=(6, 3.2), layout="constrained")
     axes = figure.subplots()
-    for folder, found in zip(folders, runs, strict=True):
+    for folder, evaluations in zip(folders, runs, strict=True):
         lines = (folder / STAGES[-1] / "metrics.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines]
         rates = [100 * row["reward/pass_rate"] for row in rows if "reward/pass_rate" in row]
         means = [statistics.mean(rates[max(0, n - SMOOTHED) : n]) for n in range(1, len(rates) + 1)]
         axes.plot(range(1, len(means) + 1), means, color="#a9b8e8", linewidth=1.2)
         for step, stage in ((0, STAGES[-2]), (len(rates), STAGES[-1])):
-            rate, interval = found[stage]["pass_at"]["1"], found[stage]["interval"]
+            rate, interval = evaluations[stage]["pass_at"]["1"], evaluations[stage]["interval"]
             bars = [[100 * (rate - interval["low"])], [100 * (interval["high"] - rate)]]
             axes.errorbar([step], [100 * rate], bars, fmt="o", markersize=4, color="#4269d0")
     axes.set_xlabel("steps after SFT")
@@ -97,8 +97,8 @@ def main() -> None:
     rows = [
         Row(
             stage,
-            [100 * found[stage]["pass_at"]["1"] for found in runs],
-            [found[stage]["mean_length"] for found in runs],
+            [100 * evaluations[stage]["pass_at"]["1"] for evaluations in runs],
+            [evaluations[stage]["mean_length"] for evaluations in runs],
         )
         for stage in STAGES
     ]

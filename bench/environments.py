@@ -135,7 +135,7 @@ def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> C
     text = COMMON.format(environment=environment, **subject.common) + RL.format(
         steps=steps, every=every
     )
-    own = folder / f"{environment}_{seed}"
+    run_folder = folder / f"{environment}_{seed}"
     if subject.more:
         start = learned(
             folder,
@@ -144,10 +144,12 @@ def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> C
             "--policy.model",
             str(start),
         )
-    learn(folder, own.name, text, "--policy.model", str(start), "--seed", str(seed))
+    learn(folder, run_folder.name, text, "--policy.model", str(start), "--seed", str(seed))
     before = evaluated(folder / "start", start, environment, 0, tokens)
     completions, passed = [0], [100 * before.pass_at[1]]
-    rows = [json.loads(line) for line in (own / "rl" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (run_folder / "rl" / "metrics.jsonl").read_text().splitlines()
+    ]
     so_far = 0.0
     for row in rows:
         if "evaluate/pass@1" in row:
@@ -155,9 +157,11 @@ def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> C
             passed.append(100 * row["evaluate/pass@1"])
         else:
             so_far += 8 * int(str(subject.common["tasks"])) * row.get("rollout/turns", 1)
-    model = max((own / "rl" / "checkpoints").iterdir())
-    alone, three = (evaluated(own, model, way, seed, tokens) for way, _, _ in subject.arms.values())
-    return Curve(completions, passed, alone, three, tried(own / "single_turn"))
+    model = max((run_folder / "rl" / "checkpoints").iterdir())
+    alone, three = (
+        evaluated(run_folder, model, way, seed, tokens) for way, _, _ in subject.arms.values()
+    )
+    return Curve(completions, passed, alone, three, tried(run_folder / "single_turn"))
 
 
 def evaluated(folder: Path, model: Path, environment: str, seed: int, tokens: int) -> Evaluation:
@@ -181,14 +185,14 @@ def tried(folder: Path) -> float:
     )
     rates = []
     for task in tasks:
-        own = [
+        pairs = [
             (good, row["verdict"] == Verdict.PASS)
             for row, good in zip(rows, passes, strict=True)
             if row["task_id"] == task
         ]
-        shown, passed = sum(good for good, _ in own), sum(right for _, right in own)
-        none = comb(len(own) - shown, TRIES) / comb(len(own), TRIES)
-        rates.append((1 - none) * passed / shown if shown else 0.0)
+        visible, passed = sum(good for good, _ in pairs), sum(right for _, right in pairs)
+        none = comb(len(pairs) - visible, TRIES) / comb(len(pairs), TRIES)
+        rates.append((1 - none) * passed / visible if visible else 0.0)
     return 100 * statistics.fmean(rates)
 
 
@@ -201,20 +205,20 @@ async def _pass_visible(programs: Sequence[tuple[Task, str | None]]) -> list[boo
         return [execution.verdict is Verdict.PASS for execution in await judge.all(jobs)]
 
 
-def table(curves: dict[str, list[Curve]], given: argparse.Namespace) -> str:
+def table(curves: dict[str, list[Curve]], arguments: argparse.Namespace) -> str:
     rows = []
-    for arm, own in curves.items():
-        spent = statistics.fmean(curve.completions[-1] for curve in own)
+    for arm, of_arm in curves.items():
+        spent = statistics.fmean(curve.completions[-1] for curve in of_arm)
         measured = [
-            cell([one.alone.pass_at[1] for one in own], 100),
-            cell([one.tried for one in own]),
-            cell([one.in_three.pass_at[1] for one in own], 100),
-            f"{statistics.fmean(one.in_three.mean_length for one in own):.0f}",
+            cell([curve.alone.pass_at[1] for curve in of_arm], 100),
+            cell([curve.tried for curve in of_arm]),
+            cell([curve.in_three.pass_at[1] for curve in of_arm], 100),
+            f"{statistics.fmean(curve.in_three.mean_length for curve in of_arm):.0f}",
         ]
         rows.append(f"| {arm} | {spent:,.0f} | {' | '.join(measured)} |")
     head = "| learned in | completions | one turn | first of three | three turns | tokens there |"
     return (
-        f"{given.seeds} seeds.\n\n{head}\n| --- | --- | --- | --- | --- | --- |\n"
+        f"{arguments.seeds} seeds.\n\n{head}\n| --- | --- | --- | --- | --- | --- |\n"
         + "\n".join(rows)
         + "\n"
     )
@@ -225,12 +229,12 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
 
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
-    for arm, own in curves.items():
+    for arm, of_arm in curves.items():
         spent = [
             statistics.fmean(values)
-            for values in zip(*(curve.completions for curve in own), strict=True)
+            for values in zip(*(curve.completions for curve in of_arm), strict=True)
         ]
-        points = [list(values) for values in zip(*(curve.passed for curve in own), strict=True)]
+        points = [list(values) for values in zip(*(curve.passed for curve in of_arm), strict=True)]
         middle = [statistics.fmean(values) for values in points]
         axes.plot(
             spent,
@@ -240,9 +244,9 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
             markersize=4,
             label=f"learns and answers in {arm}",
         )
-        for curve in own:
+        for curve in of_arm:
             axes.plot(curve.completions, curve.passed, color=COLOURS[arm], linewidth=0.7, alpha=0.5)
-        if len(own) > 2:
+        if len(of_arm) > 2:
             low = [mean - half(values) for mean, values in zip(middle, points, strict=True)]
             high = [mean + half(values) for mean, values in zip(middle, points, strict=True)]
             axes.fill_between(spent, low, high, color=COLOURS[arm], alpha=0.12, linewidth=0)
@@ -254,13 +258,15 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
     figure.savefig(file, dpi=130)
 
 
-def write(curves: dict[str, list[Curve]], given: argparse.Namespace) -> None:
-    image = PAGE.parent.parent / "docs" / f"environments_{given.environment}.png"
+def write(curves: dict[str, list[Curve]], arguments: argparse.Namespace) -> None:
+    image = PAGE.parent.parent / "docs" / f"environments_{arguments.environment}.png"
     draw(curves, image)
-    begin, end = f"<!-- measured: {given.environment} -->\n", "<!-- end -->"
+    begin, end = f"<!-- measured: {arguments.environment} -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text().partition(begin)
-    shown = f"\n{table(curves, given)}\n![Pass rate over completions](../docs/{image.name})\n\n"
-    PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
+    section = (
+        f"\n{table(curves, arguments)}\n![Pass rate over completions](../docs/{image.name})\n\n"
+    )
+    PAGE.write_text(before + begin + section + end + rest.partition(end)[2])
 
 
 def main() -> None:
@@ -273,25 +279,25 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="also write bench/README.md and its plot"
     )
-    given = parser.parse_args()
-    subject = SUBJECTS[given.environment]
-    folder = given.folder / given.environment
+    arguments = parser.parse_args()
+    subject = SUBJECTS[arguments.environment]
+    folder = arguments.folder / arguments.environment
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     start = learned(
         folder, "start", COMMON.format(environment=subject.first, **subject.common) + SFT
     )
     curves: dict[str, list[Curve]] = {arm: [] for arm in subject.arms}
-    for seed in range(given.seeds):
-        for arm, own in curves.items():
-            own.append(train(folder, subject, arm, seed, start))
+    for seed in range(arguments.seeds):
+        for arm, of_arm in curves.items():
+            of_arm.append(train(folder, subject, arm, seed, start))
             print(
-                f"{arm}, seed {seed}: {own[-1].passed}, {time.perf_counter() - began:.0f} s",
+                f"{arm}, seed {seed}: {of_arm[-1].passed}, {time.perf_counter() - began:.0f} s",
                 flush=True,
             )
-    print(f"\n{table(curves, given)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
-    if given.write:
-        write(curves, given)
+    print(f"\n{table(curves, arguments)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
+    if arguments.write:
+        write(curves, arguments)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ async def ours(programs: dict[str, str], workers: int) -> tuple[float, dict[str,
     tasks = [
         task for name in ("humanevalplus", "mbppplus") for task in load(name) if task.id in programs
     ]
-    found: dict[str, str] = {}
+    verdicts: dict[str, str] = {}
     async with Judge(
         Limits(cpu_seconds=60, wall_seconds=180, memory_mb=4096, reply_mb=64), slots=workers
     ) as judge:
@@ -110,16 +110,16 @@ async def ours(programs: dict[str, str], workers: int) -> tuple[float, dict[str,
         async for index, execution in judge.stream(
             [Job(task, programs[task.id]) for task in tasks]
         ):
-            found[tasks[index].id] = f"{execution.verdict}: {execution.detail}"
-        return time.perf_counter() - started, found
+            verdicts[tasks[index].id] = f"{execution.verdict}: {execution.detail}"
+        return time.perf_counter() - started, verdicts
 
 
 def timed(*arguments: str) -> tuple[float, dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True
     )
-    seconds, found = json.loads(done.stdout.splitlines()[-1])
-    return seconds, found
+    seconds, verdicts = json.loads(done.stdout.splitlines()[-1])
+    return seconds, verdicts
 
 
 def main() -> None:
@@ -160,33 +160,33 @@ def main() -> None:
 
         rounds = [both(references) for _ in range(options.rounds)]
         for side, name in enumerate(("assay", "evalplus") if options.beside else ("assay",)):
-            seconds = [one[side][0] for one in rounds]
+            seconds = [result[side][0] for result in rounds]
             passed = sum(
-                one in (["pass", "pass"], "pass: ") for one in rounds[-1][side][1].values()
+                verdict in (["pass", "pass"], "pass: ") for verdict in rounds[-1][side][1].values()
             )
             print(
                 f"{name:9} {len(references) / statistics.median(seconds):6.1f} references/s,"
                 f" {passed} passed"
             )
         if options.beside:
-            ratios = [theirs[0] / own[0] for own, theirs in rounds]
+            ratios = [theirs[0] / ours[0] for ours, theirs in rounds]
             print(
                 f"assay is {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to"
                 f" {max(ratios):.2f})"
             )
         chance = random.Random(options.seed)
-        (_, own), (_, other) = both(
+        (_, mine), (_, other) = both(
             {task: mutant(source, chance) for task, source in references.items()}
         )
         differing = [
-            task for task in other if (own[task] == "pass: ") != (other[task] == ["pass", "pass"])
+            task for task in other if (mine[task] == "pass: ") != (other[task] == ["pass", "pass"])
         ]
         print(
-            f"{len(own)} mutants, {sum(one == 'pass: ' for one in own.values())} pass,"
+            f"{len(mine)} mutants, {sum(verdict == 'pass: ' for verdict in mine.values())} pass,"
             f" {len(differing)} differ"
         )
         for task in differing:
-            print(f"  {task}: assay {own[task]}; evalplus {other[task]}")
+            print(f"  {task}: assay {mine[task]}; evalplus {other[task]}")
 
 
 if __name__ == "__main__":

@@ -54,19 +54,19 @@ Round = tuple[float, float, float]
 GROUP = 8
 
 
-def make(size: Size, dtype: str, given: argparse.Namespace) -> Policy:
+def make(size: Size, dtype: str, arguments: argparse.Namespace) -> Policy:
     """A policy as in a run; that of a random model has no tokenizer."""
     never = frozenset({size.vocabulary})
     if size.folder:
-        settings = {"model": size.folder, "dtype": dtype, "device": given.device}
+        settings = {"model": size.folder, "dtype": dtype, "device": arguments.device}
         policy = load_policy(PolicySettings.model_validate(settings))
-        stops = never if given.fixed else policy.chat.stop_tokens
+        stops = never if arguments.fixed else policy.chat.stop_tokens
         return replace(policy, chat=replace(policy.chat, stop_tokens=stops))
-    stops = never if given.fixed else frozenset(range(size.stop_tokens))
+    stops = never if arguments.fixed else frozenset(range(size.stop_tokens))
     tokenizer = SimpleNamespace(save_pretrained=lambda folder: None)
     chat: Any = SimpleNamespace(stop_tokens=stops, text=lambda tokens: "", tokenizer=tokenizer)
-    model = size.model(dtype).to(given.device).eval()
-    return Policy(model, chat, torch.device(given.device), 0)
+    model = size.model(dtype).to(arguments.device).eval()
+    return Policy(model, chat, torch.device(arguments.device), 0)
 
 
 def by_transformers(policy: Policy, model: Any, **options: Any) -> Generate:
@@ -135,16 +135,18 @@ def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Generate, Callab
 
 def children_of(pid: int) -> list[int]:
     """All descendants."""
-    children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    children = [
+        int(number) for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ]
     return children + [other for child in children for other in children_of(child)]
 
 
-def requests_of(size: Size, chat: Chat, given: argparse.Namespace) -> list[GenerationRequest]:
+def requests_of(size: Size, chat: Chat, arguments: argparse.Namespace) -> list[GenerationRequest]:
     """Eight of each prompt: of tasks, or random tokens for a random model."""
-    draw, number = random.Random(0), given.prompts or size.prompts
+    draw, number = random.Random(0), arguments.prompts or size.prompts
     if size.folder:
-        asked = draw.sample(load(given.tasks), number)
-        prompts = [Prompter(chat).prompt(task) for task in asked]
+        tasks = draw.sample(load(arguments.tasks), number)
+        prompts = [Prompter(chat).prompt(task) for task in tasks]
     else:
         prompts = [
             tuple(draw.choices(range(size.stop_tokens, size.vocabulary), k=draw.randint(32, 96)))
@@ -153,29 +155,32 @@ def requests_of(size: Size, chat: Chat, given: argparse.Namespace) -> list[Gener
     return [GenerationRequest(prompt, 0) for prompt in prompts for _ in range(GROUP)]
 
 
-def measure(size: Size, dtype: str, given: argparse.Namespace) -> dict[str, list[Round]]:
+def measure(size: Size, dtype: str, arguments: argparse.Namespace) -> dict[str, list[Round]]:
     """The rounds of each way to generate in one data type, interleaved. The first way is the one
     that the others are compared with.
     """
-    policy, model = make(size, dtype, given), size.model(dtype).to(given.device).eval()
-    requests = requests_of(size, policy.chat, given)
+    policy, model = make(size, dtype, arguments), size.model(dtype).to(arguments.device).eval()
+    requests = requests_of(size, policy.chat, arguments)
     ways = {f"transformers generate, {dtype}": by_transformers(policy, model)}
-    if not given.no_static:
+    if not arguments.no_static:
         way = by_transformers(policy, model, cache_implementation="static")
         ways[f"transformers generate, static cache, {dtype}"] = way
     ways[f"engines/torch, {dtype}"] = by_assay(policy)
     clocks: dict[str, Callable[[], float]] = {}
-    if given.vllm and dtype == "float32":
-        name, (way, clock) = "engines/vllm, float32", by_vllm(policy, given.vllm, Path(mkdtemp()))
+    if arguments.vllm and dtype == "float32":
+        name, (way, clock) = (
+            "engines/vllm, float32",
+            by_vllm(policy, arguments.vllm, Path(mkdtemp())),
+        )
         ways[name], clocks[name] = way, clock
     rounds: dict[str, list[Round]] = {name: [] for name in ways}
-    for number in range(given.rounds or size.rounds):
+    for number in range(arguments.rounds or size.rounds):
         for name, generate in ways.items():
             if not number:
                 generate(requests[:2], 4, 0)
             clock = clocks.get(name, time.process_time)
             wall, cpu = time.perf_counter(), clock()
-            lengths = generate(requests, given.tokens or size.max_tokens, number)
+            lengths = generate(requests, arguments.tokens or size.max_tokens, number)
             wall, cpu = time.perf_counter() - wall, clock() - cpu
             total = sum(lengths)
             rounds[name].append((total / wall, total / cpu, statistics.mean(lengths)))
@@ -187,7 +192,7 @@ def measure(size: Size, dtype: str, given: argparse.Namespace) -> dict[str, list
 def cell(rounds: list[Round], base: list[Round], part: int) -> str:
     """Median rate, and the median ratio to `base` with its range."""
     ratios = [mine[part] / theirs[part] for mine, theirs in zip(rounds, base, strict=True)]
-    rate = statistics.median(one[part] for one in rounds)
+    rate = statistics.median(result[part] for result in rounds)
     ratio = statistics.median(ratios)
     return f"{rate:,.0f} · **{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
 
@@ -211,25 +216,25 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--vllm", help="interpreter of an environment with vLLM, to measure it too")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
-    for size in sizes_of(given):
+    for size in sizes_of(arguments):
         names = [
             f"{size.label}: tokens/s · ratio (range)",
             f"{size.label}: by CPU time",
             f"{size.label}: tokens of a completion",
         ]
         columns += names
-        for dtype in given.dtype:
-            rounds = measure(size, dtype, given)
+        for dtype in arguments.dtype:
+            rounds = measure(size, dtype, arguments)
             base = next(iter(rounds.values()))
-            for way, found in rounds.items():
-                mean = statistics.mean(one[2] for one in found)
-                cells = [cell(found, base, 0), cell(found, base, 1), f"{mean:.0f}"]
+            for way, results in rounds.items():
+                mean = statistics.mean(result[2] for result in results)
+                cells = [cell(results, base, 0), cell(results, base, 1), f"{mean:.0f}"]
                 rows.setdefault(way, {}).update(zip(names, cells, strict=True))
-    print(f"{given.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
+    print(f"{arguments.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
     print(table(columns, rows))
 
 

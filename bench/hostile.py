@@ -188,10 +188,10 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
         ):
             name, program = chosen[index]
             verdicts[name, execution.verdict.value] += 1
-            wanted = BENIGN.get(program)
+            expected = BENIGN.get(program)
             ok = (
-                execution.verdict == wanted
-                if wanted
+                execution.verdict == expected
+                if expected
                 else execution.verdict not in ("pass", "infra")
             )
             if not ok:

@@ -74,21 +74,23 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--open", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=100)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     async with Judge() as judge:
         start = time.perf_counter()
         async with judge.interpreter() as python:
             await python.run(BLOCK)
         print(f"the first of all, with its zygotes: {(time.perf_counter() - start) * 1e3:.0f} ms")
         for name, times in zip(
-            ("open, with a first block", "a block"), await timed(judge, given.rounds), strict=True
+            ("open, with a first block", "a block"),
+            await timed(judge, arguments.rounds),
+            strict=True,
         ):
             print(
                 f"{name}: {statistics.median(times):.2f} ms (p95"
                 f" {statistics.quantiles(times, n=20)[-1]:.2f})"
             )
         for name, block in (("a small block", BLOCK), ("with numpy", IMPORTING)):
-            print(f"{name}, {await crowd(judge, given.open, block)}")
+            print(f"{name}, {await crowd(judge, arguments.open, block)}")
 
 
 if __name__ == "__main__":

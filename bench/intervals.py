@@ -66,7 +66,7 @@ def coverage(shape: str, tasks: int, samples: int, runs: int) -> float:
         score_interval(float(mean), float(spread), tasks, 1 / samples)
         for mean, spread in zip(means, between, strict=True)
     ]
-    return sum(one.low <= truth <= one.high for one in intervals) / runs
+    return sum(interval.low <= truth <= interval.high for interval in intervals) / runs
 
 
 def compared(
@@ -80,11 +80,11 @@ def compared(
     chances = before, before + gain * (1 - before)
     first, second = (random.binomial(samples, chance) / samples for chance in chances)
     results = [
-        paired_difference(one.tolist(), other.tolist(), samples)
-        for one, other in zip(first, second, strict=True)
+        paired_difference(rates.tolist(), other.tolist(), samples)
+        for rates, other in zip(first, second, strict=True)
     ]
-    covered = sum(one.interval.low <= truth <= one.interval.high for one in results)
-    return sum(one.p_value <= 0.05 for one in results) / runs, covered / runs
+    covered = sum(result.interval.low <= truth <= result.interval.high for result in results)
+    return sum(result.p_value <= 0.05 for result in results) / runs, covered / runs
 
 
 def show(
@@ -94,7 +94,7 @@ def show(
     heads = [f"{tasks} x {samples}" for tasks, samples in columns]
     print(f"\n| {title} | {' | '.join(heads)} |\n| --- |{' ---: |' * len(columns)}")
     for row in rows:
-        print(f"| {row} | {' | '.join(cell(row, one) for one in columns)} |", flush=True)
+        print(f"| {row} | {' | '.join(cell(row, column) for column in columns)} |", flush=True)
 
 
 def main() -> None:
@@ -103,21 +103,21 @@ def main() -> None:
     runs, start = parser.parse_args().runs, time.process_time()
     settings = [(tasks, samples) for tasks in TASKS for samples in SAMPLES]
 
-    def covered(shape: str, one: Setting) -> str:
-        return f"{100 * coverage(shape, *one, runs):.1f}"
+    def covered(shape: str, setting: Setting) -> str:
+        return f"{100 * coverage(shape, *setting, runs):.1f}"
 
-    def false(shape: str, one: Setting) -> str:
-        found, held = compared(shape, 0.0, *one, runs)
-        return f"{100 * found:.1f}; {100 * held:.1f}"
+    def false(shape: str, setting: Setting) -> str:
+        share, held = compared(shape, 0.0, *setting, runs)
+        return f"{100 * share:.1f}; {100 * held:.1f}"
 
-    def power(difference: str, one: Setting) -> str:
-        found, held = compared(POWER, float(difference) / (1 - SHAPES[POWER][0]), *one, runs)
-        return f"{100 * found:.0f}; {100 * held:.1f}"
+    def power(difference: str, setting: Setting) -> str:
+        share, held = compared(POWER, float(difference) / (1 - SHAPES[POWER][0]), *setting, runs)
+        return f"{100 * share:.0f}; {100 * held:.1f}"
 
     show("pass@1 covered, %", settings, covered, list(SHAPES))
-    cheap = [one for one in settings if one != (500, 16)]
+    cheap = [setting for setting in settings if setting != (500, 16)]
     show("found; covered with no difference, %", cheap, false, list(SHAPES)[::2])
-    fewer = [one for one in settings if one[0] == 20 or one[0] * one[1] < 1000]
+    fewer = [setting for setting in settings if setting[0] == 20 or setting[0] * setting[1] < 1000]
     show("found; covered with this difference, %", fewer, power, ("0.03", "0.06", "0.12", "0.24"))
     print(f"\nCPU seconds: {time.process_time() - start:.0f}")
 

@@ -203,7 +203,7 @@ def main() -> None:
             each = [row[at] / count * 1000 for row in rows]
             print(f"{name}: {statistics.median(each):.2f} ms of CPU time a program"
                   f" ({min(each):.2f} to {max(each):.2f})")  # fmt: skip
-        pairs = [theirs[0] / own[0] for own, theirs in zip(mine, other, strict=True)]
+        pairs = [theirs[0] / ours[0] for ours, theirs in zip(mine, other, strict=True)]
         print(
             f"assay is {statistics.median(pairs):.2f} times as fast ({min(pairs):.2f} to"
             f" {max(pairs):.2f})"

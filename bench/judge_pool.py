@@ -96,8 +96,8 @@ def main() -> None:
         ratios.append(rates[2][-1] / rates[1][-1])
         print(f"one {rates[1][-1]:6.1f}/s   two {rates[2][-1]:6.1f}/s   {ratios[-1]:.2f} times",
               flush=True)  # fmt: skip
-    one, two = (statistics.median(rates[count]) for count in (1, 2))
-    print(f"median: one {one:.1f}/s, two {two:.1f}/s, {statistics.median(ratios):.2f} times"
+    single, two = (statistics.median(rates[count]) for count in (1, 2))
+    print(f"median: one {single:.1f}/s, two {two:.1f}/s, {statistics.median(ratios):.2f} times"
           f" ({min(ratios):.2f} to {max(ratios):.2f})")  # fmt: skip
 
 

@@ -59,10 +59,10 @@ def probe(model: Any) -> dict[str, str]:
     kind = choose_cache(model)
     seconds = time.perf_counter() - start
     with perturbed(model):
-        error, own = errors_of(model, caches_of(model)[kind])
+        error, own_error = errors_of(model, caches_of(model)[kind])
     cells = f"{error:.1e}", "", f"{EXACT:.0e}"
-    if own is not None:
-        cells = f"{error:.4f}", f"{own:.4f}", f"{TIMES_OWN * own:.4f}"
+    if own_error is not None:
+        cells = f"{error:.4f}", f"{own_error:.4f}", f"{TIMES_OWN * own_error:.4f}"
     return dict(zip(COLUMNS, (kind, *cells, f"{seconds:.2f}"), strict=True))
 
 
@@ -72,10 +72,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", nargs="+", metavar="FOLDER", default=[])
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     rows = {}
     for dtype in ("float32", "bfloat16"):
-        for name, model in models(given.model, dtype):
+        for name, model in models(arguments.model, dtype):
             row = f"{name}, {dtype}"
             rows[row] = probe(model.eval())
             adapted = with_adapter(model, PolicySettings(lora=LoraSettings()))

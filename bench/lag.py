@@ -90,14 +90,14 @@ class Clocked:
     """A run over the clock; `lag` is 0 or 1."""
 
     def __init__(self, model: Path, lag: int, judge: Judge) -> None:
-        given = {
+        table = {
             "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
             "optimizer": {"lr": 1e-6},
             "tasks": {"train": "drills:train"},
             "rollout": {"max_staleness": lag, "tasks_per_step": PROMPTS, "group_size": GROUP,
                         "max_tokens": 96},
         }  # fmt: skip
-        settings = RunSettings.model_validate(given)
+        settings = RunSettings.model_validate(table)
         tasks = [replace(task, stop=()) for task in load("drills:train")]
         policy = self.policy = load_policy(PolicySettings(model=str(model), device="cpu"))
         self.engine = Clock(policy, tasks, 1.0)
@@ -118,26 +118,26 @@ class Clocked:
         """One step, as the loop does it; what it took in `seconds`."""
         start, number = time.perf_counter(), next(self.numbers)
         await self.source.publish(self.learner, number)
-        seen = await self.source.next(number)
-        learned = await in_own_thread(self.learner.step, seen.samples, number)
+        data = await self.source.next(number)
+        learned = await in_own_thread(self.learner.step, data.samples, number)
         self.engine.seconds = learned["time/learn"]
-        return seen.metrics | learned | {"seconds": time.perf_counter() - start}
+        return data.metrics | learned | {"seconds": time.perf_counter() - start}
 
 
 async def by_the_clock(rounds: int, steps: int) -> None:
     """Print steps an hour of both."""
-    with tempfile.TemporaryDirectory() as kept:
-        model = make_tiny(Path(kept) / "model", load("drills:train"), TinySettings(), 0)
+    with tempfile.TemporaryDirectory() as folder:
+        model = make_tiny(Path(folder) / "model", load("drills:train"), TinySettings(), 0)
         async with Judge(stop_early=False) as judge:
             ratios = []
             for _ in range(rounds):
-                found = {}
+                rates = {}
                 for lag in (0, 1):
                     run = Clocked(model, lag, judge)
-                    told = [await run.step() for _ in range(steps + 2)][2:]
+                    metrics = [await run.step() for _ in range(steps + 2)][2:]
                     await run.source.close()
                     mean = {
-                        name: statistics.mean(one.get(name, 0.0) for one in told)
+                        name: statistics.mean(row.get(name, 0.0) for row in metrics)
                         for name in (
                             "seconds",
                             "time/learn",
@@ -146,17 +146,17 @@ async def by_the_clock(rounds: int, steps: int) -> None:
                             "staleness/mean",
                         )
                     }
-                    found[lag] = mean["seconds"]
+                    rates[lag] = mean["seconds"]
                     print(
                         f"lag {lag}: {3600 / mean['seconds']:.0f} steps an hour, means of",
                         mean,
                         flush=True,
                     )
-                ratios.append(found[0] / found[1])
-            shown = (
+                ratios.append(rates[0] / rates[1])
+            factor = (
                 f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
             )
-            print(f"one version behind: {shown} the steps an hour")
+            print(f"one version behind: {factor} the steps an hour")
 
 
 SERVED = """
@@ -180,23 +180,23 @@ length = {{ alpha = 0.3, on_failure = true }}
 """
 
 
-def by_a_server(given: argparse.Namespace) -> None:
+def by_a_server(arguments: argparse.Namespace) -> None:
     """Print steps an hour of both: the server has the first core, the run the second."""
-    theirs, ours = given.cores
-    with tempfile.TemporaryDirectory() as kept:
-        model = given.model or make_tiny(Path(kept) / "model", load("drills:train"), SHAPE, 0)
-        python = Path(kept) / "python"
-        python.write_text(f'#!/bin/sh\nexec taskset -c {theirs} {given.vllm} "$@"\n')
+    theirs, ours = arguments.cores
+    with tempfile.TemporaryDirectory() as folder:
+        model = arguments.model or make_tiny(Path(folder) / "model", load("drills:train"), SHAPE, 0)
+        python = Path(folder) / "python"
+        python.write_text(f'#!/bin/sh\nexec taskset -c {theirs} {arguments.vllm} "$@"\n')
         python.chmod(0o755)
         environment = {**os.environ, "VLLM_CPU_OMP_THREADS_BIND": theirs, "OMP_NUM_THREADS": "1"}
-        for number, lag in itertools.product(range(given.rounds), (0, 1)):
-            file = Path(kept) / f"lag{lag}.toml"
+        for number, lag in itertools.product(range(arguments.rounds), (0, 1)):
+            file = Path(folder) / f"lag{lag}.toml"
             shape = {
                 "lag": lag,
-                "folder": kept,
-                "steps": given.steps + 2,
-                "group": given.group,
-                "tokens": given.tokens,
+                "folder": folder,
+                "steps": arguments.steps + 2,
+                "group": arguments.group,
+                "tokens": arguments.tokens,
             }
             file.write_text(SERVED.format(**shape, python=python, model=model))
             command = [
@@ -211,11 +211,11 @@ def by_a_server(given: argparse.Namespace) -> None:
                 "--fresh",
             ]
             subprocess.run(command, env=environment, check=True)
-            lines = (Path(kept) / f"lag{lag}/grpo/metrics.jsonl").read_text().splitlines()
-            told = [one for line in lines if "loss" in (one := json.loads(line))][2:]
+            lines = (Path(folder) / f"lag{lag}/grpo/metrics.jsonl").read_text().splitlines()
+            rows = [row for line in lines if "loss" in (row := json.loads(line))][2:]
             names = ("time/generate", "time/learn", "time/sync", "time/wait")
             writing, learning, syncing, waiting = (
-                statistics.mean(one[name] for one in told) for name in names
+                statistics.mean(row[name] for row in rows) for name in names
             )
             seconds = learning + syncing + waiting
             print(
@@ -241,12 +241,12 @@ def main() -> None:
     parser.add_argument("--model", help="a model directory; else one with random weights")
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=48)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if given.vllm:
-        by_a_server(given)
+    if arguments.vllm:
+        by_a_server(arguments)
     else:
-        asyncio.run(by_the_clock(given.rounds, given.steps))
+        asyncio.run(by_the_clock(arguments.rounds, arguments.steps))
 
 
 if __name__ == "__main__":

@@ -60,12 +60,12 @@ class Design(NamedTuple):
 
 def mutants(source: str, count: int) -> Iterator[str]:
     """Designs that differ from this one in one place."""
-    lines, made = source.split("\n"), 0
+    lines, count_made = source.split("\n"), 0
     for pattern, text in EDITS:
         for number in range(source[: source.find(";")].count("\n") + 1, len(lines)):
             changed = re.sub(pattern, text, lines[number], count=1)
-            if changed != lines[number] and "for" not in lines[number] and made < count:
-                made += 1
+            if changed != lines[number] and "for" not in lines[number] and count_made < count:
+                count_made += 1
                 yield "\n".join([*lines[:number], changed, *lines[number + 1 :]])
                 break
 
@@ -73,14 +73,14 @@ def mutants(source: str, count: int) -> Iterator[str]:
 def designs(step: int, count: int) -> list[Design]:
     file = data_folder("verilog_eval") / ROWS
     rows = map(json.loads, gzip.decompress(file.read_bytes()).splitlines())
-    found: list[Design] = []
+    result: list[Design] = []
     for task, row in list(zip(load(f"verilog_eval:{SPLIT}"), rows, strict=True))[::step]:
         if task.id in SLOW or task.id.startswith(FAULTY):
             continue
-        own = task.reference or ""
-        sources = (own, *mutants(own, count))
-        found += [Design(task, source, row["test"], row["ref"]) for source in sources]
-    return found
+        reference = task.reference or ""
+        sources = (reference, *mutants(reference, count))
+        result += [Design(task, source, row["test"], row["ref"]) for source in sources]
+    return result
 
 
 Verdicts = list[tuple[bool, bool]]
@@ -91,23 +91,27 @@ def serial(every: Sequence[Design], synthesise: bool) -> tuple[float, Verdicts]:
     """Seconds, and the verdicts of the published rule and of yosys."""
     begun, verdicts = time.perf_counter(), Verdicts()
     with tempfile.TemporaryDirectory() as folder:
-        for one in every:
-            for name, text in (("d.sv", one.source), ("t.sv", one.bench), ("r.sv", one.reference)):
+        for design in every:
+            for name, text in (
+                ("d.sv", design.source),
+                ("t.sv", design.bench),
+                ("r.sv", design.reference),
+            ):
                 Path(folder, name).write_text(text)
             argv = ["iverilog", "-g2012", "-s", "tb", "-o", "p", "d.sv", "t.sv", "r.sv"]
             Path(folder, "p").unlink(missing_ok=True)
-            made = subprocess.run(argv, cwd=folder, capture_output=True, check=False)
+            run_made = subprocess.run(argv, cwd=folder, capture_output=True, check=False)
             printed = b""
-            if made.returncode == 0:
+            if run_made.returncode == 0:
                 argv = ["timeout", str(SECONDS), "vvp", "-n", "p"]
                 run = subprocess.run(argv, cwd=folder, capture_output=True, check=False)
                 printed = run.stdout if run.returncode == 0 else b""
             right = re.search(rb"^Mismatches: 0 in [1-9]", printed, re.MULTILINE) is not None
             hardware = False
             if synthesise:
-                Path(folder, YOSYS.source).write_text(one.source)
-                made = subprocess.run(YOSYS.run, cwd=folder, capture_output=True, check=False)
-                hardware = made.returncode == 0
+                Path(folder, YOSYS.source).write_text(design.source)
+                run_made = subprocess.run(YOSYS.run, cwd=folder, capture_output=True, check=False)
+                hardware = run_made.returncode == 0
             verdicts.append((right, hardware))
     return time.perf_counter() - begun, verdicts
 
@@ -119,11 +123,13 @@ async def judged(
     async with Judge(slots=slots) as judge:
         await judge.execute(language_named("verilog").hello, language="verilog")
         begun = time.perf_counter()
-        hardware = [judge.execute(one.source, language=YOSYS) for one in every if synthesise]
-        both = judge.all([Job(one.task, one.source) for one in every]), together(hardware)
-        ends, made = await asyncio.gather(*both)
+        hardware = [judge.execute(design.source, language=YOSYS) for design in every if synthesise]
+        both = judge.all([Job(design.task, design.source) for design in every]), together(hardware)
+        ends, synthesised = await asyncio.gather(*both)
         took = time.perf_counter() - begun
-        passed = [one.execution.verdict is Verdict.PASS for one in made] or [False] * len(every)
+        passed = [result.execution.verdict is Verdict.PASS for result in synthesised] or [
+            False
+        ] * len(every)
         return took, list(zip([end.proven for end in ends], passed, strict=True))
 
 
@@ -168,10 +174,10 @@ def main() -> None:
         ours, mine = asyncio.run(judged(every, options.slots, how))
         theirs, other = serial(every, how)
         ratios.append(theirs / ours)
-        differ = [one.task.id for one, a, b in zip(every, mine, other, strict=True) if a != b]
+        differ = [design.task.id for design, a, b in zip(every, mine, other, strict=True) if a != b]
         print(
-            f"round {number + 1}: {len(every)} designs, {sum(one for one, _ in mine)} right,"
-            f" {sum(one for _, one in mine)} made into hardware; assay"
+            f"round {number + 1}: {len(every)} designs, {sum(right for right, _ in mine)} right,"
+            f" {sum(right for _, right in mine)} made into hardware; assay"
             f" {len(every) / ours:.1f}/s, serial {len(every) / theirs:.1f}/s,"
             f" {ratios[-1]:.2f} times; {len(differ)} verdicts differ {differ or ''}"
         )

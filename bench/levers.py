@@ -156,8 +156,8 @@ def print_levers(dry: bool, peak: float) -> None:
         ("without packing, with whole logits", "plain", samples),
     )
     for lora in (False, True):
-        for name, layout, given in cases:
-            seconds, memory = measure(size, lora, layout, given)
+        for name, layout, rows in cases:
+            seconds, memory = measure(size, lora, layout, rows)
             utilisation = useful_flops(size, samples, lora) / seconds / peak
             print(
                 f"{'LoRA' if lora else 'full'}, {name}: {completed / seconds:.0f} completion"

@@ -31,14 +31,14 @@ FOLDERS = ("/tmp", "/dev/shm", "/var/tmp", "/usr/bin", "/usr/include")
 PRINTS = "output without end"
 
 
-def seen(supervisor: int = 0) -> dict[str, set[str]]:
+def traces(supervisor: int = 0) -> dict[str, set[str]]:
     """What an attack could leave, by its kind; other judges may work beside this one."""
-    groups, own = set[str](), f"assay-{supervisor}-"
+    groups, prefix = set[str](), f"assay-{supervisor}-"
     with suppress(OSError):
-        groups = {str(group) for parent in set(parents()) for group in parent.glob(f"{own}*")}
+        groups = {str(group) for parent in set(parents()) for group in parent.glob(f"{prefix}*")}
     files = {f"{folder}/{name}" for folder in FOLDERS for name in os.listdir(folder)}  # noqa: PTH208
     return {
-        "files": {file for file in files if "native" in file or own in file},
+        "files": {file for file in files if "native" in file or prefix in file},
         "mounts": set(Path("/proc/self/mountinfo").read_text().splitlines()),
         "groups": groups,
     }
@@ -51,11 +51,11 @@ async def soak(runs: int, slots: int, seed: int) -> tuple[list[str], int]:
     sandbox = Sandbox("assay.judge.warmup")
     await sandbox.start(LIMITS, slots, isolation.walls)
     try:
-        made: list[tuple[NativeAttack, Program]] = []
+        pairs: list[tuple[NativeAttack, Program]] = []
         for attack in NATIVE_ATTACKS:
             compiled = await sandbox.run(compiler(attack)) if attack.language == "c" else None
-            made.append((attack, prepared(attack, compiled)))
-        chosen = [made[at % len(made)] for at in range(runs)]
+            pairs.append((attack, prepared(attack, compiled)))
+        chosen = [pairs[at % len(pairs)] for at in range(runs)]
         draw.shuffle(chosen)
         left, started = iter(enumerate(chosen, start=1)), time.perf_counter()
 
@@ -76,7 +76,7 @@ async def soak(runs: int, slots: int, seed: int) -> tuple[list[str], int]:
     finally:
         await sandbox.close()
     print(
-        f"tier {isolation.tier}: {runs} runs of {len(made)} attacks in {seconds:.0f} s"
+        f"tier {isolation.tier}: {runs} runs of {len(pairs)} attacks in {seconds:.0f} s"
         f" ({runs / seconds:.1f}/s) on {slots} slots; ended: {dict(ends)}"
     )
     return broken, sandbox._process.pid
@@ -89,9 +89,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)  # whatever the sandbox might leave comes to us
-    before = seen()
+    before = traces()
     broken, supervisor = asyncio.run(soak(options.runs, options.slots, options.seed))
-    left = {kind: names - before[kind] for kind, names in seen(supervisor).items()}
+    left = {kind: names - before[kind] for kind, names in traces(supervisor).items()}
     left["processes"] = set(map(str, alive(descendants(os.getpid()))))
     print("left: " + ", ".join(f"{len(names)} {kind}" for kind, names in left.items()))
     broken += [f"left: {name}" for names in left.values() for name in sorted(names)]

@@ -84,9 +84,9 @@ def run(*words: str) -> tuple[str, int]:
 def compare(name: str, folder: Path, config: Path, settings: Sequence[str]) -> str:
     """A row of the table: told, taken, and how far the first is from the second."""
     planned, _ = run("plan", str(config), "--json", *settings)
-    told = max(stage["peak"] for stage in json.loads(planned)["stages"])
+    estimate = max(stage["peak"] for stage in json.loads(planned)["stages"])
     _, taken = run("train", str(config), "--folder", str(folder), *settings)
-    return f"| {name} | {told >> 20} | {taken >> 20} | {told / taken - 1:+.0%} |"
+    return f"| {name} | {estimate >> 20} | {taken >> 20} | {estimate / taken - 1:+.0%} |"
 
 
 def answers(folder: Path) -> Iterator[str]:

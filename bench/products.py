@@ -95,7 +95,9 @@ def main() -> None:
     for rows, inputs, outputs in MANY:
         shapes = (rows, inputs), (outputs, inputs), (rows, outputs)
         tensors = [torch.randn(shape) for shape in shapes]
-        cells = [race([partial(one, *tensors) for one in pair]) for pair in PRODUCTS.values()]
+        cells = [
+            race([partial(function, *tensors) for function in pair]) for pair in PRODUCTS.values()
+        ]
         print(f"| {rows}, {inputs}, {outputs} | {' | '.join(cells)} |", flush=True)
 
 

@@ -57,10 +57,10 @@ async def judged(judge: Judge, task: Task, *, cheats: bool) -> dict[str, Executi
 
 def show(title: str, counts: dict[str, Counter[str]]) -> None:
     """A table of verdicts in Markdown."""
-    names = ["tasks", *sorted({name for one in counts.values() for name in one} - {"tasks"})]
+    names = ["tasks", *sorted({name for row in counts.values() for name in row} - {"tasks"})]
     print(f"\n| {title} | {' | '.join(names)} |\n|{'---|' * (1 + len(names))}")
-    for row, one in counts.items():
-        print(f"| {row} | {' | '.join(str(one[name]) for name in names)} |")
+    for row, numbers in counts.items():
+        print(f"| {row} | {' | '.join(str(numbers[name]) for name in names)} |")
 
 
 async def main() -> None:
@@ -70,19 +70,19 @@ async def main() -> None:
     parser.add_argument("--minutes", type=float, default=35.0)
     parser.add_argument("--cheats", type=int, default=1000)
     parser.add_argument("--no-namespaces", action="store_true")
-    given = parser.parse_args()
-    if given.no_namespaces:
+    arguments = parser.parse_args()
+    if arguments.no_namespaces:
         refuse_namespaces()
     print(f"isolation: tier {probe_isolation().tier}, user {os.getuid()}", flush=True)
     packages: defaultdict[str, Counter[str]] = defaultdict(Counter)
     cheats: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    end = time.monotonic() + 60 * given.minutes
+    end = time.monotonic() + 60 * arguments.minutes
     async with Judge(slots=1, allow_forgeable=True) as judge:
-        for task in by_turns(load(given.tasks)):
+        for task in by_turns(load(arguments.tasks)):
             if time.monotonic() > end:
                 break
             counts = packages[task.tags.get("package", "")]
-            tried = await judged(judge, task, cheats=counts["tasks"] < given.cheats)
+            tried = await judged(judge, task, cheats=counts["tasks"] < arguments.cheats)
             for name, execution in tried.items():
                 verdict = execution.verdict
                 cheats[name].update(("tasks", str(verdict)))

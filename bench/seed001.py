@@ -74,14 +74,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("runs") / "seed001")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    write_settings(given.folder)
-    with ThreadPoolExecutor(given.jobs) as jobs:
-        seeds = range(given.seeds)
-        sfts = list(jobs.map(partial(train_sft, given.folder), seeds))
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    write_settings(arguments.folder)
+    with ThreadPoolExecutor(arguments.jobs) as jobs:
+        seeds = range(arguments.seeds)
+        sfts = list(jobs.map(partial(train_sft, arguments.folder), seeds))
         eight = product(zip(sfts, seeds, strict=True), ALGORITHMS, BATCHES, PENALTIES)
-        runs = sfts + list(jobs.map(lambda one: train_rl(*one[0], *one[1:]), eight))
+        runs = sfts + list(jobs.map(lambda job: train_rl(*job[0], *job[1:]), eight))
     command = [sys.executable, "-m", "assay", "compare", *map(str, runs)]
     subprocess.run(command, check=True)
 

@@ -106,13 +106,13 @@ async def client(port: int, kinds: list[tuple[int, str]], load: Load) -> None:
         if kind == "gone":
             writer.close()
             continue
-        status, text, kept = await answer(reader)
+        status, text, reusable = await answer(reader)
         load.statuses[status] += 1
         if status == 200 and kind != "slow":
             load.seconds.append(time.perf_counter() - started)
         if status != request.status or request.said not in text:
             load.wrong.append(f"{kind}: {status} {text[:200]}")
-        if not kept:
+        if not reusable:
             writer.close()
     if writer is not None:
         writer.close()
@@ -165,9 +165,9 @@ async def run(port: int, requests: int, connections: int, pid: int | None = None
     next_look = requests
     while not clients.done():
         if pid is not None and len(kinds) <= next_look:
-            own, judge = memory_mb(pid)
+            server, judge = memory_mb(pid)
             print(
-                f"{requests - len(kinds):6d} asked   server {own:6.1f} MiB   judge"
+                f"{requests - len(kinds):6d} asked   server {server:6.1f} MiB   judge"
                 f" {judge:7.1f} MiB",
                 flush=True,
             )

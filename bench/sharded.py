@@ -46,11 +46,11 @@ def main() -> None:
     before = settle(memory)
     ranks.shard(policy, None)
     started = memory.peak - before
-    weights = {name: one.detach() for name, one in model.named_parameters()}
-    sizes = [one.numel() * one.element_size() for one in weights.values()]
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    sizes = [tensor.numel() * tensor.element_size() for tensor in weights.values()]
     before = settle(memory)
-    with tempfile.TemporaryDirectory() as own:
-        folders = [own]
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [folder]
         dist.broadcast_object_list(folders)
         ranks.save(weights, Path(folders[0]) / "model.safetensors")
         risen = memory.peak - before

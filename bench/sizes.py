@@ -114,16 +114,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, help="default: 5 of small, else 3")
 
 
-def sizes_of(given: argparse.Namespace, lengths: Sequence[LengthsName] = ("mixed",)) -> list[Size]:
+def sizes_of(
+    arguments: argparse.Namespace, lengths: Sequence[LengthsName] = ("mixed",)
+) -> list[Size]:
     """The sizes that the arguments name; a pretrained model with each of these lengths."""
-    if not given.model:
-        return [SIZES[name] for name in given.size]
-    return [pretrained(folder, name) for folder in given.model for name in lengths]
+    if not arguments.model:
+        return [SIZES[name] for name in arguments.size]
+    return [pretrained(folder, name) for folder in arguments.model for name in lengths]
 
 
 def table(columns: Sequence[str], rows: dict[str, dict[str, str]]) -> str:
     """A Markdown table; `rows` maps a name to its cells by column."""
     lines = [f"| | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
     for name, cells in rows.items():
-        lines.append(f"| {name} | {' | '.join(cells.get(one, '') for one in columns)} |")
+        lines.append(f"| {name} | {' | '.join(cells.get(column, '') for column in columns)} |")
     return "\n".join(lines)

@@ -94,10 +94,10 @@ class Race:
         theirs = Theirs(model, samples, 1, bf16=False, max_grad_norm=0.0).gradients()
         del model
         gc.collect()  # TRL's optimizer, before ours is made
-        found = Ours(make(self.size, self.lora), samples).gradients()
-        assert found.keys() == theirs.keys()
+        gradients = Ours(make(self.size, self.lora), samples).gradients()
+        assert gradients.keys() == theirs.keys()
         largest = max(float(slope.abs().max()) for slope in theirs.values())
-        off = max(float((found[name] - slope).abs().max()) for name, slope in theirs.items())
+        off = max(float((gradients[name] - slope).abs().max()) for name, slope in theirs.items())
         print(json.dumps(off / largest))
 
     def gradients(self) -> str:
@@ -135,14 +135,14 @@ class Race:
         second and peak memory of both.
         """
         commands = [self.command(who, rounds + 1) for who in (OURS, "TRL")]
-        found = alternate(commands, rounds, apart)
+        steps = alternate(commands, rounds, apart)
         tokens = self.prompts * sum(self.size.lengths)
         rates = [
             tokens / statistics.median(step["wall"] for step in side)
-            for side in zip(*found, strict=True)
+            for side in zip(*steps, strict=True)
         ]
         speed = f"{rates[0]:,.0f} vs. {rates[1]:,.0f} tokens/s"
-        return f"{ratio(found, 'wall')}; by CPU time {ratio(found, 'cpu')}; {speed}; {peaks(found)}"
+        return f"{ratio(steps, 'wall')}; by CPU time {ratio(steps, 'cpu')}; {speed}; {peaks(steps)}"
 
     def measure_memory(self, who: str) -> None:
         """Print the peaks of the third step of one side."""
@@ -186,23 +186,23 @@ def lengths_of(size: Size) -> str:
     return f"prompts of {size.prompt} tokens, 8 completions of {tokens}"
 
 
-def side_by_side(given: argparse.Namespace) -> None:
+def side_by_side(arguments: argparse.Namespace) -> None:
     """Print gradients, tokens a second and memory, all sizes in one table."""
     rows: dict[str, dict[str, str]] = {}
-    sizes = sizes_of(given, given.lengths)
+    sizes = sizes_of(arguments, arguments.lengths)
     columns = [f"{size.label}, {lengths_of(size)}" for size in sizes]
 
     def note(name: str, column: str, measure: Callable[[], str]) -> None:
-        if not any(word in name for word in given.without):
+        if not any(word in name for word in arguments.without):
             rows.setdefault(name, {})[column] = cell = measure()
             print(f"{column} | {name}: {cell}", file=sys.stderr, flush=True)
 
     for size, column in zip(sizes, columns, strict=True):
-        few = size.label.startswith("large") or given.few
-        rounds = given.rounds or size.rounds
+        few = size.label.startswith("large") or arguments.few
+        rounds = arguments.rounds or size.rounds
         settings = DEFAULTS if size.folder else FLOAT32 if few else list(THEIRS)
         for lora, prompts in itertools.product(
-            (False, True), given.prompts or ((1,) if few or size.folder else (1, 4))
+            (False, True), arguments.prompts or ((1,) if few or size.folder else (1, 4))
         ):
             row = f"{'LoRA' if lora else 'full'}, {prompts} x 8"
             races = [
@@ -212,7 +212,9 @@ def side_by_side(given: argparse.Namespace) -> None:
             ]
             note(f"{row}: largest difference of a gradient", column, races[0].gradients)
             for race in races:
-                note(f"{row}: {race.setting}", column, partial(race.speeds, rounds, given.apart))
+                note(
+                    f"{row}: {race.setting}", column, partial(race.speeds, rounds, arguments.apart)
+                )
             for race in races:
                 if race.setting in (DEFAULTS if size.folder else FLOAT32):
                     ours = f"{row}: peak memory, {OURS} in {race.dtype}"
@@ -254,23 +256,23 @@ def main() -> None:
     parser.add_argument(
         "--peak", type=float, default=989e12, help="the card's flops in bfloat16 [1/s]"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(2)
-    if given.levers:
+    if arguments.levers:
         from bench.levers import print_levers
 
-        print_levers(given.dry, given.peak)
-    elif given.side:
-        (size,) = sizes_of(given, given.lengths)
-        race = Race(size, given.setting, given.lora, given.prompts[0])
-        if given.side == "gradients":
+        print_levers(arguments.dry, arguments.peak)
+    elif arguments.side:
+        (size,) = sizes_of(arguments, arguments.lengths)
+        race = Race(size, arguments.setting, arguments.lora, arguments.prompts[0])
+        if arguments.side == "gradients":
             race.measure_gradients()
-        elif given.memory:
-            race.measure_memory(given.side)
+        elif arguments.memory:
+            race.measure_memory(arguments.side)
         else:
-            race.take_turns(given.side, given.rounds)
+            race.take_turns(arguments.side, arguments.rounds)
     else:
-        side_by_side(given)
+        side_by_side(arguments)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def tasks_of(name: str) -> list[Task]:
     """The tasks of a set that have tests in Python, and a reference."""
     tasks = class_tasks() if name == "classes" else load(name)
     return [
-        one for one in tasks if one.reference and any(kind_of(it).code(it) for it in one.checks)
+        task for task in tasks if task.reference and any(kind_of(it).code(it) for it in task.checks)
     ]
 
 

@@ -60,8 +60,8 @@ class Ours:
     def __init__(self, model: Any, samples: Sequence[Sample], **changes: Any) -> None:
         # The rollouts' log-probabilities are invented.
         algorithm = {"name": "grpo", "importance_sampling": "none"}
-        given = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
-        settings = RunSettings.model_validate(given | {"tasks": {"train": "none"}} | changes)
+        table = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
+        settings = RunSettings.model_validate(table | {"tasks": {"train": "none"}} | changes)
         use_efficient_layers(model)
         if hasattr(model, "peft_config"):
             use_efficient_lora(model)
@@ -82,11 +82,11 @@ class Ours:
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Those of the first step, before clipping; no parameter changes."""
-        kept: dict[str, torch.Tensor] = {}
+        gradients: dict[str, torch.Tensor] = {}
         optimizer = self.learner.optimizer
 
         def keep(step: int) -> float:
-            kept.update(
+            gradients.update(
                 {n: p.grad.clone() for n, p in optimizer.parameters.items() if p.grad is not None}
             )
             optimizer.adamw.zero_grad()
@@ -95,7 +95,7 @@ class Ours:
         optimizer.step, usual = keep, optimizer.step  # type: ignore[method-assign]
         self.learner.step(self.samples, 0)
         optimizer.step = usual  # type: ignore[method-assign]
-        return kept
+        return gradients
 
 
 class Theirs:
@@ -136,7 +136,7 @@ class Theirs:
         from transformers import TrainerCallback
 
         def calling(what: Callable[[], None]) -> Callable[..., None]:
-            return lambda self, args, state, control, **given: what()
+            return lambda self, args, state, control, **keywords: what()
 
         self.trainer.add_callback(
             type("Events", (TrainerCallback,), {k: calling(v) for k, v in events.items()})()
@@ -146,16 +146,18 @@ class Theirs:
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Those of its first step."""
-        kept: dict[str, torch.Tensor] = {}
+        gradients: dict[str, torch.Tensor] = {}
 
         def keep() -> None:
-            found = self.trainer.model.named_parameters()
-            kept.update(
-                {n: p.grad.clone() for n, p in found if p.grad is not None} if not kept else {}
+            parameters = self.trainer.model.named_parameters()
+            gradients.update(
+                {n: p.grad.clone() for n, p in parameters if p.grad is not None}
+                if not gradients
+                else {}
             )
 
         self.train(on_pre_optimizer_step=keep)
-        return kept
+        return gradients
 
 
 def _tokenizer() -> Any:
@@ -180,6 +182,6 @@ def _padded(samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
         "completion_mask": torch.nn.utils.rnn.pad_sequence(
             [torch.ones_like(c) for c in completions], batch_first=True
         ),
-        "advantages": torch.tensor([max(one.advantages, key=abs) for one in estimated]),
+        "advantages": torch.tensor([max(sample.advantages, key=abs) for sample in estimated]),
         "num_items_in_batch": torch.tensor(sum(map(len, completions))),
     }

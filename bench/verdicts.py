@@ -54,7 +54,7 @@ async def repeated(jobs: list[tuple[Job, bool]], rounds: int, slots: int) -> tup
     """How many jobs got more than one verdict, and how many judgements are not what is recorded,
     passing or not.
     """
-    found: list[Counter[str]] = [Counter() for _ in jobs]
+    counts: list[Counter[str]] = [Counter() for _ in jobs]
     disagreeing = 0
     async with Judge(slots=slots) as judge:
         for number in range(1, rounds + 1):
@@ -63,14 +63,14 @@ async def repeated(jobs: list[tuple[Job, bool]], rounds: int, slots: int) -> tup
                 replace(job, program=f"{job.program}\n# {number}") for job, _ in jobs
             )  # or it is remembered
             async for index, execution in judge.stream(fresh):
-                found[index][execution.verdict.value] += 1
+                counts[index][execution.verdict.value] += 1
                 slowest = max(slowest, execution.wall_seconds)
                 if (execution.verdict.value == "pass") is not jobs[index][1]:
                     disagreeing += 1
                     print(
                         f"{jobs[index][0].task.id}: {execution.verdict.value} ({execution.detail})"
                     )
-            changed = sum(len(verdicts) > 1 for verdicts in found)
+            changed = sum(len(verdicts) > 1 for verdicts in counts)
             seconds = time.perf_counter() - started
             print(
                 f"round {number}: {len(jobs)} programs, {len(jobs) / seconds:.0f}/s, slowest"
@@ -78,10 +78,10 @@ async def repeated(jobs: list[tuple[Job, bool]], rounds: int, slots: int) -> tup
                 f" {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
-    for (job, _), verdicts in zip(jobs, found, strict=True):
+    for (job, _), verdicts in zip(jobs, counts, strict=True):
         if len(verdicts) > 1:
             print(f"{job.task.id}: {dict(verdicts)}")
-    return sum(len(verdicts) > 1 for verdicts in found), disagreeing
+    return sum(len(verdicts) > 1 for verdicts in counts), disagreeing
 
 
 def main() -> None:

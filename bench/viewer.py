@@ -129,9 +129,9 @@ def make_run(folder: Path) -> None:
             "reward": pa.array(rewards),
             "completion": pa.array(texts),
             "program": pa.array(texts),
-            "verdict": pa.array(["pass" if one > 0.4 else "wrong" for one in rewards]),
-            "passed": pa.array([3 * (one > 0.4) for one in rewards], pa.int32()),
-            "forgeable": pa.array([one > 0.99 for one in rewards]),
+            "verdict": pa.array(["pass" if value > 0.4 else "wrong" for value in rewards]),
+            "passed": pa.array([3 * (value > 0.4) for value in rewards], pa.int32()),
+            "forgeable": pa.array([value > 0.99 for value in rewards]),
         }.items():
             table = table.set_column(table.column_names.index(name), name, values)
         file = first.with_name(f"step_{step:06d}.parquet")
@@ -178,9 +178,9 @@ def serving(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.terminate()
 
 
-def ask(address: str, name: str, asked: dict[str, str]) -> Any:
+def ask(address: str, name: str, query: dict[str, str]) -> Any:
     """The answer to a question."""
-    with urlopen(f"{address}/api/{name}?{urlencode(asked)}") as answer:
+    with urlopen(f"{address}/api/{name}?{urlencode(query)}") as answer:
         return json.load(answer)
 
 
@@ -233,7 +233,7 @@ def in_browser(address: str) -> Iterator[tuple[str, tuple[float, float, float]]]
 def thread_seconds(tool: Any) -> float:
     """CPU time of the page's thread, in seconds."""
     metrics = tool.send("Performance.getMetrics")["metrics"]
-    return float(next(one["value"] for one in metrics if one["name"] == "ThreadTime"))
+    return float(next(metric["value"] for metric in metrics if metric["name"] == "ThreadTime"))
 
 
 def cpu_seconds(process: subprocess.Popen[str]) -> float:
@@ -267,12 +267,12 @@ def main() -> None:
 
 def answers(folder: Path) -> Iterator[tuple[str, tuple[float, float]]]:
     """Seconds until a fresh server answers each question, and CPU seconds of the server."""
-    asked = FILES | {"count": "200"}
+    query = FILES | {"count": "200"}
     questions: dict[str, tuple[str, dict[str, str]]] = {
         "start until the first run is told": ("runs", {}),
         "opens the run": ("run", {"run": "large"}),
-        "reads all rollouts, once": ("rollouts", asked),
-        **{name: ("rollouts", asked | more) for name, more in QUESTIONS.items()},
+        "reads all rollouts, once": ("rollouts", query),
+        **{name: ("rollouts", query | more) for name, more in QUESTIONS.items()},
         **VIEWS,
     }
     start = time.perf_counter()
@@ -287,11 +287,11 @@ def answers(folder: Path) -> Iterator[tuple[str, tuple[float, float]]]:
 
 def table(title: str, columns: tuple[str, ...], rows: dict[str, list[tuple[float, ...]]]) -> None:
     """Medians, and of the first column the largest too."""
-    print(f"\n{title:34}", *(f"{one:>16}" for one in columns))
+    print(f"\n{title:34}", *(f"{column:>16}" for column in columns))
     for name, times in rows.items():
         wall, *more = zip(*times, strict=True)
         numbers = [median(wall), max(wall), *map(median, more)]
-        print(f"{name:34}", *(f"{one:16.3f}" for one in numbers))
+        print(f"{name:34}", *(f"{number:16.3f}" for number in numbers))
 
 
 if __name__ == "__main__":

@@ -155,11 +155,11 @@ async def first_verdict() -> float:
 
 def starts(rounds: int) -> None:
     """From nothing to the first verdict, with and without the walls that a zygote puts up once."""
-    found = probe_isolation()
-    without = tuple(wall for wall in found.walls if wall not in ("namespaces", "user", "group"))
+    machine = probe_isolation()
+    without = tuple(wall for wall in machine.walls if wall not in ("namespaces", "user", "group"))
     kinds = {
-        "with all walls": found,
-        "without namespaces and control group": replace(found, walls=without),
+        "with all walls": machine,
+        "without namespaces and control group": replace(machine, walls=without),
     }
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(rounds):

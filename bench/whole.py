@@ -132,18 +132,21 @@ def make_model(folder: Path) -> Path:
     """A model directory. All hidden states agree in one direction, along which the end is made
     likelier.
     """
-    made = make_tiny(folder / "model", load("drills:train"), TinySettings(**SHAPE), 0)
-    policy = load_policy(PolicySettings(model=str(made), device="cpu"))
+    path = make_tiny(folder / "model", load("drills:train"), TinySettings(**SHAPE), 0)
+    policy = load_policy(PolicySettings(model=str(path), device="cpu"))
     weights = policy.model.get_input_embeddings().weight.data
     end, tokens = policy.chat.end_token, torch.arange(2, 300).unsqueeze(0)
     weights[:, 0] = 0.5
     for _ in range(4):
         with torch.no_grad():
             out = policy.model(tokens, output_hidden_states=True)
-        found, along = out.logits.softmax(-1)[..., end].mean(), out.hidden_states[-1][..., 0].mean()
-        weights[end, 0] += ((torch.logit(torch.tensor(ENDS)) - torch.logit(found)) / along).item()
-    policy.save(made)
-    return made
+        chance, along = (
+            out.logits.softmax(-1)[..., end].mean(),
+            out.hidden_states[-1][..., 0].mean(),
+        )
+        weights[end, 0] += ((torch.logit(torch.tensor(ENDS)) - torch.logit(chance)) / along).item()
+    policy.save(path)
+    return path
 
 
 def continued(chat: Chat, size: Size) -> list[Task]:
@@ -151,17 +154,17 @@ def continued(chat: Chat, size: Size) -> list[Task]:
     examples as fit.
     """
     every = load("drills:train")
-    found = []
+    result = []
     for place, task in enumerate(every[:TASKS]):
-        shown, others = task.prompt + STUB, iter(every[TASKS + 16 * place :])
+        prompt, others = task.prompt + STUB, iter(every[TASKS + 16 * place :])
         while True:
             other = next(others)
-            longer = other.prompt + (other.reference or "") + "\n" + shown
+            longer = other.prompt + (other.reference or "") + "\n" + prompt
             if len(Prompter(chat).prompt(replace(task, prompt=longer))) > size.prompt:
                 break
-            shown = longer
-        found.append(replace(task, prompt=shown, stub=shown, stop=()))
-    return found
+            prompt = longer
+        result.append(replace(task, prompt=prompt, stub=prompt, stop=()))
+    return result
 
 
 def reward(rollout: Rollout) -> float:
@@ -212,10 +215,10 @@ class Ours:
     async def step(self) -> Metrics:
         """One step of the loop."""
         await self.source.publish(self.learner, self.done)
-        seen = await self.source.next(self.done)
-        learned = await in_own_thread(self.learner.step, seen.samples, self.done)
+        data = await self.source.next(self.done)
+        learned = await in_own_thread(self.learner.step, data.samples, self.done)
         self.done += 1
-        return seen.metrics | learned
+        return data.metrics | learned
 
 
 def theirs(race: Race, steps: int, output: str, whole: bool = False, **changes: Any) -> Any:
@@ -264,10 +267,10 @@ def row_of(chat: Chat, task: Task) -> dict[str, Any]:
         text = prompts.text(task)
         assert tuple(chat.tokenizer(text)["input_ids"]) == prompt
         return row | {"prompt": text}
-    asked = as_dicts(prompts.messages(task))
-    encoded = chat.tokenizer.apply_chat_template(asked, add_generation_prompt=True)
+    messages = as_dicts(prompts.messages(task))
+    encoded = chat.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
     assert tuple(encoded["input_ids"]) == prompt
-    return row | {"prompt": asked}
+    return row | {"prompt": messages}
 
 
 def our_steps(race: Race, steps: int) -> None:
@@ -277,8 +280,8 @@ def our_steps(race: Race, steps: int) -> None:
         async with Judge(stop_early=False) as judge:
             ours = await in_own_thread(Ours, race, judge)
             for _ in range(steps):
-                with turn() as found:
-                    found |= await ours.step()
+                with turn() as numbers:
+                    numbers |= await ours.step()
 
     asyncio.run(take())
 
@@ -307,13 +310,13 @@ def their_steps(race: Race, steps: int) -> None:
         trainer.train()
 
 
-def line(found: list[list[Step]], rows: int) -> str:
+def line(rounds: list[list[Step]], rows: int) -> str:
     """Samples a second of both, their ratio with its range, where our time goes, and what shows
     that both did the same.
     """
     ours, theirs = (
         {name: statistics.median(step[name] for step in side) for name in side[0]}
-        for side in zip(*found, strict=True)
+        for side in zip(*rounds, strict=True)
     )
     length, passed = (
         f"{ours[name]:{form}} vs. {theirs[name]:{form}}"
@@ -321,22 +324,22 @@ def line(found: list[list[Step]], rows: int) -> str:
     )
     return (
         f"{rows / ours['wall']:.1f} samples/s vs. {rows / theirs['wall']:.1f}:"
-        f" {ratio(found, 'wall')}, by CPU time {ratio(found, 'cpu')}; ours {ours['wall']:.2f} s ="
+        f" {ratio(rounds, 'wall')}, by CPU time {ratio(rounds, 'cpu')}; ours {ours['wall']:.2f} s ="
         f" generate {ours['time/generate']:.2f}, learn {ours['time/learn']:.2f}; mean length"
-        f" {length}, passed {passed}; {peaks(found)}"
+        f" {length}, passed {passed}; {peaks(rounds)}"
     )
 
 
-def races_of(given: argparse.Namespace, folder: Path) -> Iterator[Race]:
+def races_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Race]:
     """Those that the arguments name; the random model is made in a folder."""
-    if not given.model:
-        made = str(make_model(folder))
-        for number, setting in itertools.product(given.sizes, THEIRS):
-            yield Race(made, SIZES[number], setting)
-    for model, setting in itertools.product(given.model or (), THEIRS):
+    if not arguments.model:
+        path = str(make_model(folder))
+        for number, setting in itertools.product(arguments.sizes, THEIRS):
+            yield Race(path, SIZES[number], setting)
+    for model, setting in itertools.product(arguments.model or (), THEIRS):
         if "whole" not in THEIRS[setting]:
-            size = Size(given.prompts, given.tokens)
-            more = given.tasks, given.lora, given.micro_batch_tokens
+            size = Size(arguments.prompts, arguments.tokens)
+            more = arguments.tasks, arguments.lora, arguments.micro_batch_tokens
             yield Race(model, size, setting, *more)
 
 
@@ -362,20 +365,20 @@ def main() -> None:
     )
     parser.add_argument("--ours", type=race_of, help=argparse.SUPPRESS)
     parser.add_argument("--trl", type=race_of, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(2)
-    if given.ours:
-        return our_steps(given.ours, given.rounds)
-    if given.trl:
-        return their_steps(given.trl, given.rounds)
+    if arguments.ours:
+        return our_steps(arguments.ours, arguments.rounds)
+    if arguments.trl:
+        return their_steps(arguments.trl, arguments.rounds)
     print(
         f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch"
         f" {torch.__version__}"
     )
     with tempfile.TemporaryDirectory() as folder:
-        for race in races_of(given, Path(folder)):
-            if not any(word in race.setting for word in given.without):
-                figures = race.run(given.rounds, given.apart)
+        for race in races_of(arguments, Path(folder)):
+            if not any(word in race.setting for word in arguments.without):
+                figures = race.run(arguments.rounds, arguments.apart)
                 name = f"{Path(race.folder).name}, {race.size}"
                 print(f"{name}, TRL with {race.setting}: {figures}", flush=True)
     return None

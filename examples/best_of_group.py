@@ -22,8 +22,11 @@ def advantages(settings: PolicyGradientSettings, samples: Sequence[Sample]) -> l
     """A = 1 for the best rewards of a group in which some are worse, else 0."""
     result = []
     for group in by_group(samples):
-        best, worst = max(one.reward for one in group), min(one.reward for one in group)
-        result += [with_advantage(one, float(one.reward == best and best > worst)) for one in group]
+        best, worst = max(sample.reward for sample in group), min(sample.reward for sample in group)
+        result += [
+            with_advantage(sample, float(sample.reward == best and best > worst))
+            for sample in group
+        ]
     return result
 
 

@@ -64,11 +64,11 @@ def imitate(model, tokenizer, tasks: list[Task], steps: int, draw: random.Random
 @torch.no_grad()
 def sample(model, tokenizer, prompt: list[int]) -> list[list[int]]:  # type: ignore[no-untyped-def]
     """GROUP completions of a prompt at temperature 1, each with its end token if it has one."""
-    made = model.generate(
+    outputs = model.generate(
         torch.tensor([prompt] * GROUP), attention_mask=torch.ones(GROUP, len(prompt)).long(),
         max_new_tokens=NEW_TOKENS, do_sample=True, top_k=0, pad_token_id=0,
     )  # fmt: skip
-    rows = made[:, len(prompt) :].tolist()
+    rows = outputs[:, len(prompt) :].tolist()
     end = tokenizer.eos_token_id
     return [row[: row.index(end) + 1] if end in row else row for row in rows]
 
@@ -91,8 +91,8 @@ def grpo_step(model, tokenizer, optimizer, tasks: list[Task]) -> float:  # type:
             jobs.append(Job(task, extract.program(task, reply)))
     executions = judge_all(jobs)
     # Only the machine can give INFRA: no reward, so that group has no say in this step.
-    lost = [one.verdict is Verdict.INFRA for one in executions]
-    rewards = torch.tensor([float(one.verdict is Verdict.PASS) for one in executions])
+    lost = [execution.verdict is Verdict.INFRA for execution in executions]
+    rewards = torch.tensor([float(execution.verdict is Verdict.PASS) for execution in executions])
     groups = [
         torch.zeros(GROUP)
         if any(lost[place : place + GROUP])
@@ -125,9 +125,9 @@ def main() -> None:
     draw = random.Random(arguments.seed)
     tasks = list(load("drills:train"))
     with tempfile.TemporaryDirectory() as folder:
-        made = make_tiny(Path(folder) / "tiny", tasks, TinySettings(), arguments.seed)
-        model = AutoModelForCausalLM.from_pretrained(made)
-        tokenizer = AutoTokenizer.from_pretrained(made)
+        path = make_tiny(Path(folder) / "tiny", tasks, TinySettings(), arguments.seed)
+        model = AutoModelForCausalLM.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
     if tokenizer.pad_token_id != 0:
         raise SystemExit("this loop pads with token 0; the tokenizer pads with another")
     imitate(model, tokenizer, tasks, arguments.sft_steps, draw)

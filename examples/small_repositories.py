@@ -58,8 +58,8 @@ def package(noun: str, drills: list[Composition], draw: random.Random) -> dict[s
             f'{head.replace("def f(", f"def {name}(")}\n    """{says.capitalize()}."""\n{body}'
         )
         asserts = [
-            f"    assert {name}({given!r}) == {run(drill, given)!r}\n"
-            for given in separating_inputs(drill, draw)[:3]
+            f"    assert {name}({value!r}) == {run(drill, value)!r}\n"
+            for value in separating_inputs(drill, draw)[:3]
         ]
         tests.append(f"def test_{name}():\n{''.join(asserts)}")
     imports = f"from {noun} import {', '.join(names)}\n"
@@ -89,10 +89,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=41)
     parser.add_argument("--split", choices=("train", "test"), default="train")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    for noun, files in packages(given.split, given.count, given.seed):
+    arguments = parser.parse_args()
+    for noun, files in packages(arguments.split, arguments.count, arguments.seed):
         for path, text in files.items():
-            file = given.output / noun / path
+            file = arguments.output / noun / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
 
