@@ -23,24 +23,24 @@ def touched(files: Iterable[str], root: Path) -> list[str]:
     """The folders and files of tests for changed `files`, given from `root`. All for a file of the
     package that has no tests of its own name, and for one that may matter to any test.
     """
-    found = dict.fromkeys(ALWAYS)
+    tests = dict.fromkeys(ALWAYS)
     for path in map(Path, files):
         area, name = path.parts[0], path.parts[1] if len(path.parts) > 1 else ""
         if area == "assay":
             own = f"tests/{name}" if len(path.parts) > 2 else f"tests/test_{name}"
-            tests = [test for test in (own, *MORE.get(name, ())) if (root / test).exists()]
-            if not tests:
+            here = [test for test in (own, *MORE.get(name, ())) if (root / test).exists()]
+            if not here:
                 return ["tests"]
-            found |= dict.fromkeys(tests)
+            tests |= dict.fromkeys(here)
         elif area in ("examples", "recipes", "bench"):
-            found |= dict.fromkeys((f"tests/test_{area}.py", *MORE.get(area, ())))
+            tests |= dict.fromkeys((f"tests/test_{area}.py", *MORE.get(area, ())))
         elif area == "tests" and path.name.startswith("test_"):
-            found[path.as_posix()] = None
+            tests[path.as_posix()] = None
         elif area == "tests":
-            found[path.parent.as_posix()] = None
+            tests[path.parent.as_posix()] = None
         elif area not in ("docs", "README.md"):
             return ["tests"]
-    return [path for path in found if (root / path).exists()]
+    return [path for path in tests if (root / path).exists()]
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def render() -> str:
 def _line(module: str, name: str) -> str:
     item = attrgetter(name)(import_module(module))
     parameters = inspect.signature(item).parameters
-    shown = ", ".join(
+    signature = ", ".join(
         f"*{key}"
         if parameter.kind is parameter.VAR_POSITIONAL
         else f"{key}{'' if parameter.default is parameter.empty else '=...'}"
@@ -55,7 +55,7 @@ def _line(module: str, name: str) -> str:
     raises = re.search(r"Raises [^`]*?\.(?=\s|$)", " ".join((inspect.getdoc(item) or "").split()))
     if raises and raises[0] not in text:
         text += f" {raises[0]}"
-    return f"- `{name.replace('AnyJudge', 'Judge')}({shown})`: {text}\n"
+    return f"- `{name.replace('AnyJudge', 'Judge')}({signature})`: {text}\n"
 
 
 if __name__ == "__main__":

@@ -100,14 +100,14 @@ def render() -> str:
     names = shipped("assay.algorithms", "algorithm")
     for name in names:
         fields = algorithms[name].settings.model_fields
-        own = ", ".join(
+        defaults = ", ".join(
             f"`{key} = {_default(field)}`"
             for key, field in fields.items()
             if key in shared
             and issubclass(algorithms[name].settings, PolicyGradientSettings)
             and shared[key].default != field.default
         )
-        parts.append(f"| `{name}` | {algorithms.summary(name)} | {own or 'none'} |\n")
+        parts.append(f"| `{name}` | {algorithms.summary(name)} | {defaults or 'none'} |\n")
     for name in names:
         fields = algorithms[name].settings.model_fields
         shares = issubclass(algorithms[name].settings, PolicyGradientSettings)
@@ -134,12 +134,12 @@ def render() -> str:
 
 
 def _sections(section: type[BaseModel], title: str) -> list[tuple[str, type[BaseModel]]]:
-    found: list[tuple[str, type[BaseModel]]] = [(title, section)]
+    sections: list[tuple[str, type[BaseModel]]] = [(title, section)]
     for key, field in section.model_fields.items():
         inner = section_of(field.annotation)
         if inner:
-            found += _sections(inner, f"{title}.{key}" if title else key)
-    return found
+            sections += _sections(inner, f"{title}.{key}" if title else key)
+    return sections
 
 
 def _first_paragraph(section: type[BaseModel]) -> str:
@@ -171,9 +171,11 @@ def _help(term: Any) -> str:
 
 
 def _parameters(term: Any) -> str:
-    found = [p for p in inspect.signature(term).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    shown = (p.name if p.default is p.empty else f"{p.name} = {p.default!r}" for p in found)
-    return ", ".join(f"`{one}`" for one in shown) or "no parameters"
+    parameters = [
+        p for p in inspect.signature(term).parameters.values() if p.kind is p.KEYWORD_ONLY
+    ]
+    texts = (p.name if p.default is p.empty else f"{p.name} = {p.default!r}" for p in parameters)
+    return ", ".join(f"`{text}`" for text in texts) or "no parameters"
 
 
 if __name__ == "__main__":
