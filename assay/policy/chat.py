@@ -80,11 +80,11 @@ class Chat:
         return tokens
 
     def encode_next(
-        self, turn: Turn, before: Sequence[Message], reply: Message, shown: Sequence[Message],
+        self, turn: Turn, before: Sequence[Message], reply: Message, following: Sequence[Message],
         arguments: Mapping[str, Any],
     ) -> tuple[int, ...]:  # fmt: skip
         """[P] token ids of the prompt after a turn: its prompt `before` and what was sampled stay
-        as they are; those of the messages that are `shown` after the `reply` are appended.
+        as they are; those of the messages `following` the `reply` are appended.
 
         A reply that was cut off gets what the chat template ends it with. Where the template shows
         an earlier message otherwise than it was (it drops thoughts), all is rendered again.
@@ -92,11 +92,11 @@ class Chat:
         sampled = turn.prompt_tokens + turn.completion.tokens
         if not self.has_template:
             ended = sampled[-1] in self.stop_tokens
-            texts = "".join(message.content for message in shown)
+            texts = "".join(message.content for message in following)
             return (*sampled, *self.encode_reply("", not ended), *self.encode_reply(texts, False))
-        probe = (Message("user", QUESTION), Message("assistant", ANSWER), *shown)
+        probe = (Message("user", QUESTION), Message("assistant", ANSWER), *following)
         rest = self.render(probe, arguments).partition(ANSWER)[2]
-        whole = self.render((*before, reply, *shown), arguments)
+        whole = self.render((*before, reply, *following), arguments)
         if "".join((self.render(before, arguments) + reply.content + rest).split()) != "".join(
             whole.split()
         ):
@@ -191,15 +191,15 @@ class Chat:
                     )
         if whole.startswith(prompt):
             return whole
-        asked = (*messages[:-1], replace(messages[-1], content=QUESTION))
-        opening = self.render(asked, arguments).rpartition(QUESTION)[2]
-        _, found, rest = self.render((*asked, reply), arguments, asks=False).rpartition(QUESTION)
+        probe = (*messages[:-1], replace(messages[-1], content=QUESTION))
+        opening = self.render(probe, arguments).rpartition(QUESTION)[2]
+        _, question, rest = self.render((*probe, reply), arguments, asks=False).rpartition(QUESTION)
         warn_once(
             f"the chat template is not prefix-true: a prompt ends in {opening[-60:]!r}, but"
             f" a reply begins {rest[:60]!r}"
         )
         dropped = THOUGHT_END.search(reply.content) and not THOUGHT_END.search(rest)
-        if found and not dropped and (rest.startswith(opening) or THOUGHT.search(opening)):
+        if question and not dropped and (rest.startswith(opening) or THOUGHT.search(opening)):
             return prompt.removesuffix(opening) + rest
         opened = OPENED.search(opening)
         return prompt + (THOUGHT.sub("", reply.content, 1).lstrip() if opened else reply.content)
@@ -278,8 +278,8 @@ def _end_of_turn(tokenizer: Any) -> int:
     token where it uses none. Raises SettingsError for a template that shows no text of messages.
     """
     probe = (Message("user", QUESTION), Message("assistant", ANSWER))
-    _, shown, after = _rendered(tokenizer, probe).rpartition(ANSWER)
-    if not shown:
+    _, reply, after = _rendered(tokenizer, probe).rpartition(ANSWER)
+    if not reply:
         raise SettingsError(
             "the model's chat template shows no text of a reply; set policy.chat = 'text'"
         )

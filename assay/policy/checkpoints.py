@@ -32,9 +32,9 @@ def list_files(checkpoint: Path) -> None:
 def checkpoints_of(folder: Path) -> list[Path]:
     """All checkpoints of a run or a stage, the newest last; none of any other folder."""
     stages = [folder, *folder.iterdir()] if folder.is_dir() else []
-    found = [list(by_step(stage / "checkpoints").values()) for stage in stages]
-    in_order = sorted(filter(None, found), key=lambda each: each[-1].stat().st_mtime)
-    return [one for each in in_order for one in each]
+    by_stage = [list(by_step(stage / "checkpoints").values()) for stage in stages]
+    in_order = sorted(filter(None, by_stage), key=lambda each: each[-1].stat().st_mtime)
+    return [path for each in in_order for path in each]
 
 
 def best_of(stage: Path) -> Path | None:
@@ -95,4 +95,6 @@ def _fault(checkpoint: Path) -> str:
 
 def not_finite(tensors: Iterable[tuple[str, Any]]) -> str:
     """The name of the first tensor that holds NaN or an infinity; empty if none does."""
-    return next((name for name, one in tensors if not math.isfinite(float(one.detach().sum()))), "")
+    return next(
+        (name for name, tensor in tensors if not math.isfinite(float(tensor.detach().sum()))), ""
+    )

