@@ -62,7 +62,7 @@ class Reward:
         terms that run tools. What they raise is raised.
         """
         async with AsyncExitStack() as closing:
-            for term in [one for one in self.terms if inspect.isasyncgenfunction(one.function)]:
+            for term in [term for term in self.terms if inspect.isasyncgenfunction(term.function)]:
                 opening: Any = asynccontextmanager(term.function)
                 self.opened[term.name] = await closing.enter_async_context(opening(judge))
             yield
@@ -74,27 +74,30 @@ class Reward:
         failure. Raises UserError for a term that raises anything else, or whose number is not
         finite or above LARGEST.
         """
-        ready = [one for one in rollouts if one.failure is None]
+        ready = [rollout for rollout in rollouts if rollout.failure is None]
         columns = await together(self._ask(term, ready) for term in self.terms if ready)
         rows = zip(*columns, strict=True) if columns else repeat(())
-        return [self._scored(one, next(rows)) if one.failure is None else one for one in rollouts]
+        return [
+            self._scored(rollout, next(rows)) if rollout.failure is None else rollout
+            for rollout in rollouts
+        ]
 
     async def _ask(self, term: Term, rollouts: Sequence[Rollout]) -> list[float | RolloutLostError]:
         """The numbers of one term, before its weight."""
         function: Any = self.opened.get(term.name, term.function)
         batched = term.name in self.opened or inspect.iscoroutinefunction(function)
         values: list[float | RolloutLostError] = []
-        for batch in [rollouts] if batched else [[one] for one in rollouts]:
+        for batch in [rollouts] if batched else [[rollout] for rollout in rollouts]:
             try:
-                found = list(await function(batch)) if batched else [function(batch[0])]
-                if len(found) != len(batch):
-                    raise ValueError(f"{len(found)} numbers for {len(batch)} rollouts")
+                numbers = list(await function(batch)) if batched else [function(batch[0])]
+                if len(numbers) != len(batch):
+                    raise ValueError(f"{len(numbers)} numbers for {len(batch)} rollouts")
             except RolloutLostError as lost:
-                found = [lost] * len(batch)
+                numbers = [lost] * len(batch)
             except Exception as error:  # a reward is the user's code: they must fix what it raises
                 raised = f"reward {term.name!r} raised {one_line(error)}"
                 raise UserError(f"{raised} (task {batch[0].task.id}); fix the reward") from error
-            values += [_number(term, *pair) for pair in zip(found, batch, strict=True)]
+            values += [_number(term, *pair) for pair in zip(numbers, batch, strict=True)]
         return values
 
     def _scored(self, rollout: Rollout, values: Sequence[float | RolloutLostError]) -> Rollout:
@@ -106,10 +109,10 @@ class Reward:
         return replace(rollout, score=Score(sum(parts.values()), parts))
 
 
-def term(name: str, given: Mapping[str, Any]) -> Term:
+def term(name: str, settings: Mapping[str, Any]) -> Term:
     """One term. Raises SettingsError as `build`."""
     function = rewards[name]
-    values = fitted("reward", name, function, given, "rewards", name, common={"weight": float})
+    values = fitted("reward", name, function, settings, "rewards", name, common={"weight": float})
     weight = values.pop("weight", 1.0)
     return Term(name, partial(function, **values), weight)
 
@@ -124,7 +127,7 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Reward:
     """
     if not settings:
         raise SettingsError("`rewards` is empty; name at least one term, such as tests = {}")
-    return Reward([term(name, given) for name, given in settings.items()])
+    return Reward([term(name, parameters) for name, parameters in settings.items()])
 
 
 def _number(term: Term, value: Any, rollout: Rollout) -> float | RolloutLostError:

@@ -29,10 +29,10 @@ def tagged(text: str, tag: str) -> float:
     """From 0 to 1, in quarters: one reasoning and one answer, each closed and not empty; in this
     order; and nothing around them.
     """
-    insides = [text.partition(f"<{one}>")[2].partition(f"</{one}>") for one in (tag, "answer")]
+    insides = [text.partition(f"<{name}>")[2].partition(f"</{name}>") for name in (tag, "answer")]
     marks = [
-        len(re.findall(rf"</?{one}>", text)) == 2 and bool(closed and inside.strip())
-        for one, (inside, closed, _) in zip((tag, "answer"), insides, strict=True)
+        len(re.findall(rf"</?{name}>", text)) == 2 and bool(closed and inside.strip())
+        for name, (inside, closed, _) in zip((tag, "answer"), insides, strict=True)
     ]
     ordered = all(marks) and text.index(f"</{tag}>") < text.index("<answer>")
     before, between = text.partition(f"<{tag}>")[0], insides[0][2].partition("<answer>")[0]

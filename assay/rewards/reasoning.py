@@ -54,8 +54,8 @@ async def reasoning(
         async def scores(rollouts: Sequence[Rollout]) -> list[float | RolloutLostError]:
             questions = list(map(question_about, rollouts))
             distinct = list(dict.fromkeys(filter(None, questions)))
-            found = dict(zip(distinct, await together(map(ask, distinct)), strict=True))
-            return [found[one] if one else 0.0 for one in questions]
+            answers = dict(zip(distinct, await together(map(ask, distinct)), strict=True))
+            return [answers[question] if question else 0.0 for question in questions]
 
         yield scores
 
@@ -75,14 +75,14 @@ async def score(endpoint: Endpoint, model: str, question: str) -> float:
     messages = [{"role": "system", "content": QUESTION}, {"role": "user", "content": question}]
     body = {"model": model, "messages": messages, "temperature": 0.0, "max_tokens": 200}
     return await endpoint.ask(
-        "chat/completions", body, lambda made: parsed(text_of(made["choices"][0]["message"]))
+        "chat/completions", body, lambda reply: parsed(text_of(reply["choices"][0]["message"]))
     )
 
 
 def parsed(answer: Any) -> float:
     """The score in the last JSON object of an answer. Raises ValueError without one in [0, 1]."""
-    found = SCORE.findall(answer)
-    value = json.loads(found[-1])["score"] if found else None
+    matches = SCORE.findall(answer)
+    value = json.loads(matches[-1])["score"] if matches else None
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
         raise ValueError(f"no score from 0 to 1 in {answer[:200]!r}")
     return float(value)

@@ -8,6 +8,7 @@ import math
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
+from itertools import compress
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -47,12 +48,10 @@ async def reward_model(
         await scorer.start()
 
         async def scores(rollouts: Sequence[Rollout]) -> list[float]:
-            asked = [one for one in rollouts if one.passed or not gated]
-            found = iter(await scorer.scores(list(map(conversation, asked))) if asked else ())
-            return [
-                sigmoid((next(found) - shift) / scale) if one.passed or not gated else 0.0
-                for one in rollouts
-            ]
+            counts = [rollout.passed or not gated for rollout in rollouts]
+            dialogues = [conversation(rollout) for rollout in compress(rollouts, counts)]
+            numbers = iter(await scorer.scores(dialogues) if dialogues else ())
+            return [sigmoid((next(numbers) - shift) / scale) if paid else 0.0 for paid in counts]
 
         yield scores
     finally:
@@ -61,12 +60,12 @@ async def reward_model(
 
 def conversation(rollout: Rollout) -> list[dict[str, str]]:
     """The task, then each reply and what the environment said to it."""
-    said = list(messages(rollout.task))
+    dialogue = list(messages(rollout.task))
     for turn in rollout.turns:
-        said.append(Message("assistant", turn.completion.text))
+        dialogue.append(Message("assistant", turn.completion.text))
         if turn.observation and turn is not rollout.turns[-1]:
-            said.append(Message("user", turn.observation))
-    return as_dicts(said)
+            dialogue.append(Message("user", turn.observation))
+    return as_dicts(dialogue)
 
 
 def sigmoid(value: float) -> float:
@@ -99,17 +98,17 @@ class Scorer:
         failure = RolloutLostError()
         async with self._turn:
             for _ in range(STARTS):
-                found: list[float] | None = None
+                scores: list[float] | None = None
                 try:
                     process = await self.start()
                     assert process.stdin
                     process.stdin.write(json.dumps(conversations).encode() + b"\n")
-                    found = (await self._answer(process))["scores"]
-                    return found
+                    scores = (await self._answer(process))["scores"]
+                    return scores
                 except RolloutLostError as lost:
                     failure = lost
                 finally:
-                    if found is None:  # an answer may still come: the next one must not read it
+                    if scores is None:  # an answer may still come: the next one must not read it
                         await self.end()
         raise failure
 
@@ -122,8 +121,8 @@ class Scorer:
             raise RolloutLostError(f"the reward model took over {self._seconds:g} s") from None
         except ValueError:
             self._stderr.seek(0)
-            said = self._stderr.read().decode("utf-8", "replace").splitlines()[-LINES:]
-            raise RolloutLostError(": ".join(["the reward model's process ended", *said])) from None
+            tail = self._stderr.read().decode("utf-8", "replace").splitlines()[-LINES:]
+            raise RolloutLostError(": ".join(["the reward model's process ended", *tail])) from None
         if "failed" in answer:
             raise RolloutLostError(f"the reward model failed: {answer['failed']}")
         return answer

@@ -31,7 +31,7 @@ async def open_tool(
         tool.versions()
     async with judge.with_tools() as tools:
 
-        async def one(program: str, name: str) -> float | RolloutLostError:
+        async def grade_program(program: str, name: str) -> float | RolloutLostError:
             run = await tools.execute(prepare(program), language=tool or language_named(name))
             ended = run.compiled or run.execution
             if ended.verdict is Verdict.INFRA:
@@ -39,11 +39,14 @@ async def open_tool(
             return grade(ended)
 
         async def scores(rollouts: Sequence[Rollout]) -> list[float | RolloutLostError]:
-            jobs = [(one.turns[-1].program, one.task.language) for one in rollouts]
+            jobs = [(rollout.turns[-1].program, rollout.task.language) for rollout in rollouts]
             distinct = {(program, name) for program, name in jobs if program is not None}
-            ended = await together(one(program, name) for program, name in distinct)
-            found = dict(zip(distinct, ended, strict=True))
-            return [found[job[0], job[1]] if job[0] is not None else 0.0 for job in jobs]
+            grades = dict(
+                zip(
+                    distinct, await together(grade_program(*pair) for pair in distinct), strict=True
+                )
+            )
+            return [grades[job[0], job[1]] if job[0] is not None else 0.0 for job in jobs]
 
         yield scores
 
