@@ -82,8 +82,8 @@ def lazy_programs(task: Task) -> dict[str, str]:
         "empty": program_for(task, EMPTY),
         "echo": program_for(task, ECHO if task.entry_point else ECHO_STDIN),
     }
-    known = (kind_of(check).answer(check, task) for check in task.checks)
-    constant = next((program for program in known if program is not None), None)
+    constants = (kind_of(check).answer(check, task) for check in task.checks)
+    constant = next((program for program in constants if program is not None), None)
     return lazy if constant is None else {**lazy, "constant": constant}
 
 

@@ -111,7 +111,7 @@ def require_writable(spec: str, output: Path | None, report: Path | None) -> Non
 
 def write_tasks(file: Path, reports: Sequence[TaskReport]) -> None:
     """Write the sound tasks, in the form that `assay.tasks.load` reads back."""
-    sound = (one.task for one in reports if one.sound and one.task)
+    sound = (report.task for report in reports if report.sound and report.task)
     write_atomically(file, "".join(json.dumps(row_of(task)) + "\n" for task in sound))
 
 
@@ -120,16 +120,16 @@ def as_dict(spec: str, reports: Sequence[TaskReport]) -> dict[str, Any]:
     return {
         "tasks": spec,
         "checked": len(reports),
-        "kept": sum(one.sound for one in reports),
+        "kept": sum(report.sound for report in reports),
         "findings": {str(flaw): len(having) for flaw, having in by_flaw(reports).items()},
-        "flawed": [one.as_dict() for one in reports if one.findings],
+        "flawed": [report.as_dict() for report in reports if report.findings],
     }
 
 
 def by_flaw(reports: Sequence[TaskReport]) -> dict[Flaw, list[TaskReport]]:
     """The tasks that have each flaw; flaws that no task has are left out."""
     having = {
-        flaw: [one for one in reports if any(finding.flaw is flaw for finding in one.findings)]
+        flaw: [task for task in reports if flaw in [finding.flaw for finding in task.findings]]
         for flaw in Flaw
     }
     return {flaw: tasks for flaw, tasks in having.items() if tasks}
@@ -137,9 +137,9 @@ def by_flaw(reports: Sequence[TaskReport]) -> dict[Flaw, list[TaskReport]]:
 
 def table(reports: Sequence[TaskReport]) -> Table:
     """Findings, how many tasks have them, how many of those are kept, and the first ids."""
-    count, kept = Column("tasks", justify="right"), Column("kept", justify="right")
-    shown = Table("finding", count, kept, "examples", box=None, pad_edge=False)
+    count, sound = Column("tasks", justify="right"), Column("kept", justify="right")
+    view = Table("finding", count, sound, "examples", box=None, pad_edge=False)
     for flaw, tasks in by_flaw(reports).items():
-        ids = [one.id for one in tasks[:SHOWN]] + ["..."] * (len(tasks) > SHOWN)
-        shown.add_row(flaw, str(len(tasks)), str(sum(one.sound for one in tasks)), ", ".join(ids))
-    return shown
+        ids = [task.id for task in tasks[:SHOWN]] + ["..."] * (len(tasks) > SHOWN)
+        view.add_row(flaw, str(len(tasks)), str(sum(task.sound for task in tasks)), ", ".join(ids))
+    return view

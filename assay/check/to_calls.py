@@ -68,23 +68,23 @@ def to_calls(spec: str, limit: int | None, runner: ProgramRunner) -> Conversion:
     name = split_spec(spec)[0]
     tasks = load(spec, limit=limit)
     twins = {_problem(twin): twin for twin in load(f"{name}:python")}
-    found = [twins[_problem(task)] for task in tasks if _problem(task) in twins]
-    recorded = dict(zip(map(_problem, found), run_sync(_record(found, runner)), strict=True))
-    left_out, made = dict[str, str](), list[Task]()
+    sources = [twins[_problem(task)] for task in tasks if _problem(task) in twins]
+    recorded = dict(zip(map(_problem, sources), run_sync(_record(sources, runner)), strict=True))
+    left_out, converted = dict[str, str](), list[Task]()
     for task in tasks:
         calls = recorded.get(_problem(task), "the split `python` has no such problem")
         if isinstance(calls, str):
             left_out[task.id] = calls
         elif len({call.expected for call in calls}) > 1:
-            made.append(replace(task, checks=calls, setup="", checker=""))
+            converted.append(replace(task, checks=calls, setup="", checker=""))
         else:
             left_out[task.id] = "Python's tests show no calls with different values"
-    programs = [{"reference": task.reference or ""} for task in made]
-    runs = runner.run("running references", made, programs, early=True)
-    for task, run in zip(made, runs, strict=True):
+    programs = [{"reference": task.reference or ""} for task in converted]
+    runs = runner.run("running references", converted, programs, early=True)
+    for task, run in zip(converted, runs, strict=True):
         if run["reference"].verdict is not Verdict.PASS:
             left_out[task.id] = why("the reference fails", run["reference"])
-    return Conversion([task for task in made if task.id not in left_out], left_out)
+    return Conversion([task for task in converted if task.id not in left_out], left_out)
 
 
 def _problem(task: Task) -> str:

@@ -70,8 +70,8 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     findings = [[*_from_proofs(raw, runner.limits), *_not_judged(raw)] for raw in proofs]
     open_tasks = [
         number
-        for number, known in enumerate(findings)
-        if not any(finding.flaw in BLOCKING for finding in known)
+        for number, of_task in enumerate(findings)
+        if not any(finding.flaw in BLOCKING for finding in of_task)
     ]
     targets = [tasks[number] for number in open_tasks]
     programs = [lazy_programs(task) | attacks_on(task) for task in targets]
