@@ -127,16 +127,16 @@ class Language:
     def renamed(self, source: str, pattern: str, name: str) -> str:
         """A source with this name for what the pattern finds outside comments and strings."""
         pieces, end = list[str](), 0
-        for found in re.finditer(pattern, self.blanked(source)):
-            pieces += [source[end : found.start()], found.expand(name)]
-            end = found.end()
+        for match in re.finditer(pattern, self.blanked(source)):
+            pieces += [source[end : match.start()], match.expand(name)]
+            end = match.end()
         return "".join([*pieces, source[end:]])
 
     def apart(self, program: str, tests: str, function: str) -> str:
         """A program to be put together with tests of its function: with other names for what both
         define, which is its own main or tests.
         """
-        ours, theirs = ({*DECLARED.findall(self.blanked(one))} for one in (program, tests))
+        ours, theirs = ({*DECLARED.findall(self.blanked(code))} for code in (program, tests))
         names = "|".join(sorted(ours & theirs - {function}))
         return self.renamed(program, rf"(?<!\.)\b({names})\b", r"program_\1") if names else program
 
@@ -161,10 +161,10 @@ class Language:
         arguments of each, for a driver that cannot read JSON.
         """
         text = (DRIVERS / self.driver).read_text()
-        before, found, after = text.replace("FUNCTION", function).partition("PROGRAM")
+        before, placeholder, after = text.replace("FUNCTION", function).partition("PROGRAM")
         program = self.without_exit(program)
         program = self.apart(program, text, function)
-        source, beside = (f"{before}{program}{after}", "") if found else (program, before)
+        source, beside = (f"{before}{program}{after}", "") if placeholder else (program, before)
         return self.with_imports(source), beside
 
     def versions(self) -> list[str]:
@@ -196,7 +196,7 @@ def aliases() -> dict[str, str]:
 
 @cache
 def _aliases(names: tuple[str, ...]) -> dict[str, str]:
-    return {alias: one for one in names for alias in (one, *languages[one]().fences)}
+    return {alias: name for name in names for alias in (name, *languages[name]().fences)}
 
 
 @cache

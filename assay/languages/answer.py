@@ -44,10 +44,10 @@ def final_answer(reply: str, whole: bool) -> str | None:
         return rest.strip().partition("\n")[0].strip() or None
     if whole:
         return reply.strip() or None
-    *_, said = [None, *ANSWER.finditer(reply)]
-    if said and (sentence := SENTENCE.split(reply[said.end() :], maxsplit=1)[0].rstrip()):
+    *_, phrase = [None, *ANSWER.finditer(reply)]
+    if phrase and (sentence := SENTENCE.split(reply[phrase.end() :], maxsplit=1)[0].rstrip()):
         return sentence.removesuffix(".").strip("*$ ,") or None
-    formulas = [(*one.span(), one[one.lastindex or 0]) for one in FORMULA.finditer(reply)]
+    formulas = [(*match.span(), match[match.lastindex or 0]) for match in FORMULA.finditer(reply)]
     number = last_number(reply[formulas[-1][1] if formulas else 0 :])
     return last_of(reply, formulas) if number == "" and formulas else number or None
 

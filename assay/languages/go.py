@@ -26,8 +26,8 @@ class Go(Language):
             return source
         body = self.renamed(IMPORTS.sub("", source), r"(?m)^package\s+\w+", "")
         words = {*re.findall(r"\b(\w+)\.", self.blanked(body))}
-        packages = [one for one in PACKAGES if one.rpartition("/")[2] in words]
-        imports = "".join(f'import "{one}"\n' for one in packages)
+        packages = [package for package in PACKAGES if package.rpartition("/")[2] in words]
+        imports = "".join(f'import "{package}"\n' for package in packages)
         return f"package main\n\n{imports}{body}"
 
 

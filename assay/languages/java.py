@@ -30,7 +30,7 @@ class Java(Language):
         program = self.renamed(program, FILE_ONLY, "")
         code, owner = self.blanked(program), OWNER.search(tests)
         if owner and not TYPE.search(code):
-            head = max((found.end() for found in IMPORT.finditer(code)), default=0)
+            head = max((match.end() for match in IMPORT.finditer(code)), default=0)
             program = f"{program[:head]}class {owner[0]} {{{program[head:]}\n}}"
         elif code.count("{") == code.count("}") + 1:
             program += "}"

@@ -31,14 +31,14 @@ class Script(Language):
     def without_demos(self, source: str, name: str) -> str:
         """A source without the statements at its top level that only try this function."""
         starts = re.compile(DEMONSTRATIONS.replace("NAME", re.escape(name)))
-        kept, depth, drops = list[str](), 0, False
+        rest, depth, drops = list[str](), 0, False
         lines = source.split("\n")
         for line, bare in zip(lines, self.blanked(source).split("\n"), strict=True):
             drops = starts.match(bare) is not None if depth == 0 else drops
-            depth = max(depth + sum(bare.count(one) for one in "([{"), 0)
-            depth = max(depth - sum(bare.count(one) for one in ")]}"), 0)
-            kept += [] if drops else [line]
-        return "\n".join(kept)
+            depth = max(depth + sum(bare.count(bracket) for bracket in "([{"), 0)
+            depth = max(depth - sum(bare.count(bracket) for bracket in ")]}"), 0)
+            rest += [] if drops else [line]
+        return "\n".join(rest)
 
 
 class JavaScript(Script):

@@ -26,10 +26,10 @@ MOST_EXITS = 20
 
 def q_path(tool: str = "q", package: str = "") -> str:
     """The user's q: $ASSAY_Q, or `q` on the PATH. Raises DataError where there is none."""
-    given = os.environ.get("ASSAY_Q")
-    path = shutil.which(given or tool)
+    variable = os.environ.get("ASSAY_Q")
+    path = shutil.which(variable or tool)
     if path is None:
-        absent = f"ASSAY_Q is {given}, which is no program" if given else "q is not installed"
+        absent = f"ASSAY_Q is {variable}, which is no program" if variable else "q is not installed"
         raise DataError(
             f"{absent}; get q and a licence of your own from KX, and set ASSAY_Q to the interpreter"
         )
@@ -51,8 +51,8 @@ def surroundings() -> tuple[dict[str, str], tuple[str, ...]]:
 
 def listed(items: Iterable[str]) -> str:
     """A list of expressions; q makes a vector of equal atoms."""
-    found = list(items)
-    return f"enlist {found[0]}" if len(found) == 1 else f"({';'.join(found)})"
+    expressions = list(items)
+    return f"enlist {expressions[0]}" if len(expressions) == 1 else f"({';'.join(expressions)})"
 
 
 def literal(value: Any) -> str:
@@ -65,7 +65,7 @@ def literal(value: Any) -> str:
         mixed = set(map(type, value)) == {int, float}
         return listed(literal(float(item) if mixed else item) for item in value)
     if isinstance(value, str):
-        text = SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", value)
+        text = SPECIAL.sub(lambda match: f"\\{ord(match[0]):03o}", value)
         return f'{"enlist " * (len(value.encode()) == 1)}"{text}"'
     if isinstance(value, bool | None):
         return "(::)" if value is None else f"{int(value)}b"
@@ -89,9 +89,9 @@ class Q(Language):
         """A program, less what would end it before code that follows."""
         lines = program.rstrip().split("\n")
         for _ in range(MOST_EXITS):
-            if not lines or (kept := EXITS.sub("", lines[-1])) == lines[-1]:
+            if not lines or (statement := EXITS.sub("", lines[-1])) == lines[-1]:
                 break
-            lines = "\n".join([*lines[:-1], kept]).rstrip().split("\n")
+            lines = "\n".join([*lines[:-1], statement]).rstrip().split("\n")
         return "\n".join(lines)
 
     def drive(

@@ -11,9 +11,9 @@ import sys
 def unless_refused(call):  # type: ignore[no-untyped-def]  # typing would slow each start
     """The call, which does nothing to a file of the program's own where it is refused."""
 
-    def changed(path, *values, **named):  # type: ignore[no-untyped-def]
+    def changed(path, *values, **keywords):  # type: ignore[no-untyped-def]
         try:
-            call(path, *values, **named)
+            call(path, *values, **keywords)
         except PermissionError:
             file = os.fstat(path) if isinstance(path, int) else os.lstat(path)
             if file.st_uid != os.getuid():
