@@ -123,10 +123,10 @@ class Maker:
                     if test.outcome == "passed" and _function(test.name) not in moved]  # fmt: skip
             passing = [test for test in sure if not self._is_timed(test)]
         if not passing:
-            said = exception(result.stderr.decode("utf-8", "replace")).partition("\n")[0]
+            why = exception(result.stderr.decode("utf-8", "replace")).partition("\n")[0]
             raise DataError(
                 f"no test of {self.name} passes with pytest in {self._base.seconds:g} s"
-                f"{said and f' ({said})'}; name an environment with what they need, or more seconds"
+                f"{why and f' ({why})'}; name an environment with what they need, or more seconds"
             )
         self._base = replace(self._base, fail_to_pass=tuple(passing))
         self._files = {

@@ -88,7 +88,7 @@ class Source:
             old, new = TOKENS.get(type(kind), (rb"(?!)", b""))
             pattern = re.compile(COMMENT + rb"|(" + old + rb")")
             places = pattern.finditer(self.data, self.end(left), self.start(right))
-            if place := next((one for one in places if one[1]), None):
+            if place := next((match for match in places if match[1]), None):
                 yield Edit(place.start(1), place.end(1), new)
 
     def replaced(self, node: ast.AST, new: bytes) -> Edit:
@@ -108,7 +108,7 @@ class Source:
         its block or shares its line with others.
         """
         decorators = getattr(statement, "decorator_list", [])
-        first = self._lines[min(one.lineno for one in (statement, *decorators)) - 1]
+        first = self._lines[min(node.lineno for node in (statement, *decorators)) - 1]
         start = self.data.index(b"@", first) if decorators else self.start(statement)
         after = self._lines[statement.end_lineno]  # type: ignore[index]
         rest = re.sub(COMMENT, b"", self.data[self.end(statement) : after])
@@ -143,7 +143,7 @@ def sites(source: Source) -> Iterator[tuple[str, Edit]]:
         for field, value in ast.iter_fields(node):
             children = value if isinstance(value, list) else [value]
             if field not in skipped:
-                nodes += [one for one in children if isinstance(one, ast.AST)]
+                nodes += [child for child in children if isinstance(child, ast.AST)]
 
 
 @operator
@@ -236,13 +236,13 @@ def dropped_statement(source: Source, node: ast.AST) -> Edits:
 def wrong_name(source: Source, node: ast.AST) -> Edits:
     """Another parameter or variable of the function, and another attribute of `self`."""
     if isinstance(node, Function):
-        names = [one for one in _inside(node) if isinstance(one, ast.Name | ast.arg)]
-        called = {id(one.func) for one in _inside(node) if isinstance(one, ast.Call)}
-        yield from _neighbours(source, [one for one in names if id(one) not in called])
+        names = [name for name in _inside(node) if isinstance(name, ast.Name | ast.arg)]
+        callables = {id(call.func) for call in _inside(node) if isinstance(call, ast.Call)}
+        yield from _neighbours(source, [name for name in names if id(name) not in callables])
     elif isinstance(node, ast.ClassDef):
         yield from _neighbours(source, [
-            one for one in ast.walk(node) if isinstance(one, ast.Attribute)
-            and isinstance(one.value, ast.Name) and one.value.id == "self"
+            part for part in ast.walk(node) if isinstance(part, ast.Attribute)
+            and isinstance(part.value, ast.Name) and part.value.id == "self"
         ])  # fmt: skip
 
 
@@ -261,7 +261,7 @@ def swapped_arguments(source: Source, node: ast.AST) -> Edits:
 def dropped_argument(source: Source, node: ast.AST) -> Edits:
     """A keyword argument that follows another argument goes."""
     if isinstance(node, ast.Call):
-        keywords = [one for one in node.keywords if one.arg]
+        keywords = [keyword for keyword in node.keywords if keyword.arg]
         for before, keyword in pairwise((*node.args[-1:], *keywords)):
             yield Edit(source.end(before), source.end(keyword), b"")
 
@@ -317,8 +317,8 @@ def _neighbours(source: Source, nodes: list[ast.AST]) -> Edits:
     """Each name that is read becomes one of those before and after it in the order in which they
     are first bound.
     """
-    bound = [one for one in nodes if isinstance(getattr(one, "ctx", None), ast.Store | None)]
-    names = [one for one in dict.fromkeys(map(_name, bound)) if one not in ("self", "cls")]
+    bound = [node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store | None)]
+    names = [name for name in dict.fromkeys(map(_name, bound)) if name not in ("self", "cls")]
     for node in nodes:
         name = _name(node)
         if isinstance(getattr(node, "ctx", None), ast.Load) and name in names and len(names) > 1:
@@ -327,4 +327,4 @@ def _neighbours(source: Source, nodes: list[ast.AST]) -> Edits:
 
 
 def _name(node: ast.AST) -> str:
-    return str(next(getattr(node, one) for one in ("id", "attr", "arg") if hasattr(node, one)))
+    return str(next(getattr(node, key) for key in ("id", "attr", "arg") if hasattr(node, key)))

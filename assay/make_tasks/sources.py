@@ -56,9 +56,9 @@ def read_tree(package: str, tree: Path) -> None:
         inside = list(folder.iterdir())
         if not Path(path, ".git").exists() and len(inside) == 1 and inside[0].is_dir():
             folder = inside[0]
-        _check_size(package, (one.lstat().st_size for one in folder.rglob("*")))
+        _check_size(package, (path.lstat().st_size for path in folder.rglob("*")))
         shutil.copytree(folder, tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    for link in (one for one in tree.rglob("*") if one.is_symlink()):
+    for link in (path for path in tree.rglob("*") if path.is_symlink()):
         if not Path(os.path.realpath(link)).is_relative_to(tree.resolve()):
             link.unlink()
 

@@ -25,16 +25,16 @@ def statement(name: str, failures: Mapping[str, str], files: Mapping[str, Source
     says of each test; `files` the tests' files. Empty if none can be shown.
     """
     reports = []
-    for test, said in failures.items():
+    for test, output in failures.items():
         path, parameters = test.partition("::")[0], test.partition("[")[2].removesuffix("]")
-        if path in files and (code := body(files[path], test)) and (error := exception(said)):
+        if path in files and (code := body(files[path], test)) and (error := exception(output)):
             case = f"# with {parameters}\n" if parameters else ""
             reports.append(
                 f"`{name}` has a bug. This code, with the names of `{path}`, should run without an"
                 f" error:\n\n```python\n{case}{code}\n```\n\nIt fails with:\n\n"
                 f"```\n{error}\n```\n\nFind the cause in the package's code and fix it."
             )
-    return min(reports, key=lambda one: (one.count("\n"), len(one), one), default="")
+    return min(reports, key=lambda report: (report.count("\n"), len(report), report), default="")
 
 
 def body(source: Source, test: str) -> str:
@@ -49,9 +49,9 @@ def body(source: Source, test: str) -> str:
     return textwrap.dedent("\n".join(lines[:MOST_LINES])) + rest
 
 
-def exception(said: str) -> str:
+def exception(output: str) -> str:
     """The last exception in what pytest says of a failure: the lines that it marks with an E."""
-    *_, last = ["", *re.findall(r"(?:^E  .*\n?)+", said, re.MULTILINE)]
+    *_, last = ["", *re.findall(r"(?:^E  .*\n?)+", output, re.MULTILINE)]
     return textwrap.dedent(last.replace("\nE", "\n")[1:])[:MOST_CHARACTERS].strip()
 
 

@@ -27,7 +27,7 @@ def functions_of(source: Source, test: str) -> list[tuple[Function, list[ast.stm
             elif isinstance(node, ast.ClassDef):
                 blocks.append(((*names, node.name), node.body))
     names = tuple(test.partition("[")[0].split("::")[1:])
-    same_name = [one for path, one in functions.items() if path[-1:] == names[-1:]]
+    same_name = [function for path, function in functions.items() if path[-1:] == names[-1:]]
     return [functions[names]] if names in functions else same_name
 
 
@@ -40,11 +40,11 @@ def without_tests(source: Source, tests: Iterable[str]) -> bytes:
         return b""
     functions = {id(function): (function, block) for some in groups for function, block in some}
     edits = [
-        source.without(function, all(id(one) in functions for one in block))
+        source.without(function, all(id(node) in functions for node in block))
         for function, block in functions.values()
     ]
     data = source.data
-    for edit in sorted(edits, key=lambda one: -one.start):
+    for edit in sorted(edits, key=lambda edit: -edit.start):
         data = edit.apply(data)
     return data
 
@@ -52,8 +52,10 @@ def without_tests(source: Source, tests: Iterable[str]) -> bytes:
 def names_answer(text: str, original: bytes, changed: bytes) -> bool:
     """Whether a text has a line that only the original file has, not the one with the bug."""
     removed = stripped(original).splitlines()
-    kept: Collection[str] = set(stripped(changed).splitlines())
-    return any(len(one) >= SHORTEST and one not in kept and one in text for one in removed)
+    changed_lines: Collection[str] = set(stripped(changed).splitlines())
+    return any(
+        len(line) >= SHORTEST and line not in changed_lines and line in text for line in removed
+    )
 
 
 def copy_of(others: Mapping[str, str], original: bytes, edit: Edit) -> str:
