@@ -70,8 +70,8 @@ def program(task: Task, reply: str) -> str | None:
         program_text = language.cut(reply, bool(tagged))
     elif any(len(kind_of(check).files(check)) > 1 for check in task.checks):
         blocks = fenced_blocks(reply)
-        own = [block for block in blocks if _tag(block) in ("", task.language)] or blocks
-        program_text = task.stub + ("\n".join(block.code for block in own) or reply)
+        own_blocks = [block for block in blocks if _tag(block) in ("", task.language)] or blocks
+        program_text = task.stub + ("\n".join(block.code for block in own_blocks) or reply)
     elif language.warm and task.stub and _continues(task.stub, reply):
         program_text = python.trimmed(completed(task.stub, reply), _names(task))
     else:
@@ -110,8 +110,8 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
     needs, programs = list[set[int]](), list[int]()
     for at, (code, rank) in enumerate(zip(codes, ranks, strict=True)):
         owns = {*re.findall(r"\w+", " ".join(map(" ".join, NAMED.findall(code))))}
-        called = sorted(({*CALLED.findall(code)} - owns) & owner.keys())[:MOST_NAMES]
-        needs.append({owner[one] for one in called if not language.defines(code, one)})
+        names = sorted(({*CALLED.findall(code)} - owns) & owner.keys())[:MOST_NAMES]
+        needs.append({owner[name] for name in names if not language.defines(code, name)})
         if rank:
             owner |= dict.fromkeys(owns, at)
         if rank and not any(
@@ -147,8 +147,8 @@ def _code_lines(text: str, default: str) -> str:
     lines = text.split("\n")
     first = next((n for n, line in enumerate(lines) if FIRST.match(line)), len(lines))
     last = next((n for n in reversed(range(len(lines))) if LAST.search(lines[n])), len(lines))
-    kept = lines[first : last + 1]
-    return "\n".join(kept) + "\n" * (last + 1 < len(lines)) if kept else default
+    code = lines[first : last + 1]
+    return "\n".join(code) + "\n" * (last + 1 < len(lines)) if code else default
 
 
 def _defines(language: Language, code: str, names: list[str]) -> bool:
@@ -163,16 +163,16 @@ def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
     names, code = _names(task), block.code
     if not code.strip():
         return 0
-    own, plain = _tag(block) == task.language, not block.tag
+    same_language, plain = _tag(block) == task.language, not block.tag
     is_code = CODE.search(code) is not None and not (plain and SESSION.match(code))
     does = _defines(language, code, names) if names else READS.search(language.blanked(code))
     if does and is_code:
-        return 4 if own or plain else 2
+        return 4 if same_language or plain else 2
     closes = code.count("}") > code.count("{") or "endmodule" in code
     continues = _continues(task.stub, code) if language.warm else closes
-    if own and (not names or (task.stub and continues)):
+    if same_language and (not names or (task.stub and continues)):
         return 3
-    return int(own or (plain and is_code and (alone or not names or task.stub != "")))
+    return int(same_language or (plain and is_code and (alone or not names or task.stub != "")))
 
 
 def _tag(block: Fenced) -> str:

@@ -98,8 +98,8 @@ def _edited(text: str, read: Read) -> dict[str, str | None]:
         raise PatchError(f"the answer has more than {MOST_EDITS} SEARCH/REPLACE blocks")
     lines, path, files = iter(text.split("\n")), "", dict[str, str | None]()
     for line in lines:
-        if named := PATH.fullmatch(line.strip()):
-            path = named[1].strip().strip("`")
+        if match := PATH.fullmatch(line.strip()):
+            path = match[1].strip().strip("`")
         elif line.strip() == SEARCH:
             parts = defaultdict[str, list[str]](list)
             for end in (MIDDLE, REPLACE):

@@ -78,8 +78,8 @@ def cut(body: str) -> str:
     statement.
     """
     head = "def _():\n"
-    kept = trimmed(head + body, ("_",)) or head
-    return kept[len(head) :]
+    code = trimmed(head + body, ("_",)) or head
+    return code[len(head) :]
 
 
 def defines(code: str, names: Iterable[str]) -> bool:
@@ -105,8 +105,8 @@ def _first(blocks: list[Block], names: Iterable[str]) -> Block | None:
     """The first definition of one of these names, the first name before the others, that has a
     body, or else the first: models repeat a stub before they answer.
     """
-    chosen = [block for name in names if name for block in blocks if block.name == name]
-    return next((block for block in chosen if not _is_hollow(block)), chosen[0] if chosen else None)
+    hits = [block for name in names if name for block in blocks if block.name == name]
+    return next((block for block in hits if not _is_hollow(block)), hits[0] if hits else None)
 
 
 def _is_hollow(block: Block) -> bool:
@@ -134,24 +134,24 @@ def trimmed(
         return None
     place = blocks.index(definition)
     before = [block for block in blocks[:place] if closed or STATEMENT.match(block.text)]
-    kept, later = [*before, definition], blocks[place + 1 :]
-    defined = {block.name for block in kept if not _is_hollow(block)}
+    program, later = [*before, definition], blocks[place + 1 :]
+    defined = {block.name for block in program if not _is_hollow(block)}
     if closed:
-        kept += (b for b in later if b.defines and b.name in defined and not _is_hollow(b))
+        program += (b for b in later if b.defines and b.name in defined and not _is_hollow(b))
     else:
         first: dict[str, Block | None] = dict.fromkeys(defined)
         later = [b for b in later if not b.defines or first.setdefault(b.name, b) is b]
         later = later[: len(later) - (later[-1:] == blocks[-1:] and not later[-1].defines)]
-    kept += _needed(later, kept, definition.name, needed, blocks)
-    places = {block.start for block in kept}
+    program += _needed(later, program, definition.name, needed, blocks)
+    places = {block.start for block in program}
     whole = closed and len(places) == len(blocks)
     return text if whole else _spliced(text, blocks, places)
 
 
 def _needed(
-    later: list[Block], kept: list[Block], entry: str, needed: Set[str], blocks: list[Block]
+    later: list[Block], program: list[Block], entry: str, needed: Set[str], blocks: list[Block]
 ) -> list[Block]:
-    """Those of the `later` statements that the `kept` ones use, however indirectly."""
+    """Those of the `later` statements that the `program` uses, however indirectly."""
     runs = re.compile(RUNS.format(re.escape(entry)))
     variables = {block.name for block in blocks if block.name and not block.defines}
     running = {b.name for b in blocks if b.defines and b.name != entry and runs.search(b.code)}
@@ -165,14 +165,14 @@ def _needed(
         if block.defines or IMPORT.match(block.text) or bound == {entry} or not harmful:
             for word in words if IMPORT.match(block.text) else bound:
                 by_word[word].append(block)
-    chosen = dict[int, Block]()
-    waiting = [*needed, *STATE, *(word for block in kept for word in block.words)]
+    by_start = dict[int, Block]()
+    waiting = [*needed, *STATE, *(word for block in program for word in block.words)]
     while waiting:
         for block in by_word.pop(waiting.pop(), ()):
-            if block.start not in chosen:
-                chosen[block.start] = block
+            if block.start not in by_start:
+                by_start[block.start] = block
                 waiting.extend(block.words)
-    return list(chosen.values())
+    return list(by_start.values())
 
 
 def _changed(text: str) -> set[str]:
@@ -182,14 +182,14 @@ def _changed(text: str) -> set[str]:
     return set(names if change and "," in change[0] else names[:1])
 
 
-def _spliced(text: str, blocks: list[Block], kept: set[int]) -> str:
-    """The blocks that start at `kept`; what stood between two neighbours stays."""
+def _spliced(text: str, blocks: list[Block], starts: set[int]) -> str:
+    """The blocks that start at `starts`; what stood between two neighbours stays."""
     pieces: list[str] = []
     end = None
     for block in blocks:
-        if block.start in kept:
+        if block.start in starts:
             pieces += [text[end : block.start] if end else "\n\n\n", block.text]
-        end = block.start + len(block.text) if block.start in kept else None
+        end = block.start + len(block.text) if block.start in starts else None
     return "".join(pieces[1:]) + "\n"
 
 
@@ -206,12 +206,12 @@ def _bare(code: str) -> str:
 
 def statements(text: str) -> str | None:
     """The first statements of a text, up to prose."""
-    kept = []
+    texts = []
     for block in blocks_of(from_first_statement(text)):
         if not STATEMENT.match(block.text):
             break
-        kept.append(block.text)
-    return "\n".join(kept) + "\n" if kept else None
+        texts.append(block.text)
+    return "\n".join(texts) + "\n" if texts else None
 
 
 def from_first_statement(text: str) -> str:
@@ -243,9 +243,9 @@ def _block(start: int, text: str) -> Block:
         else text
     )
     definition, assignment = DEFINITION.match(head), ASSIGNMENT.match(text)
-    named = definition or assignment
+    match = definition or assignment
     function = definition is not None or bool(assignment and LAMBDA.match(text, assignment.end()))
-    return Block(start, text, named[1] if named else "", defines=function)
+    return Block(start, text, match[1] if match else "", defines=function)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, int]]:

@@ -43,7 +43,7 @@ def answer(reply: str) -> str:
 def without_end(text: str) -> str:
     """The text without the end tokens of models that it ends with."""
     start, end = len(text), len(text.rstrip())
-    while any((last := one).end() == end for one in END.finditer(text, max(0, end - 30), end)):
+    while any((last := token).end() == end for token in END.finditer(text, max(0, end - 30), end)):
         start = end = last.start()
         while text[end - 1 : end].isspace():
             end -= 1

@@ -89,9 +89,9 @@ def _write_json(call: ToolCall) -> str:
 
 def _read_xml(block: str) -> ToolCall:
     """Qwen3-Coder's form: `<function=NAME>`, and a `<parameter=KEY>` for each argument."""
-    name, named, body = block.partition("<function=")[2].partition(">")
+    name, end, body = block.partition("<function=")[2].partition(">")
     body, closed, _ = body.rpartition("</function>")
-    if not named or not name.strip():
+    if not end or not name.strip():
         detail = "The tool call has no name: write <function=NAME>...</function>."
         return ToolCall("", status="missing_name", detail=detail)
     if not closed:
