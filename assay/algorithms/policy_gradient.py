@@ -104,13 +104,15 @@ def _is_loss(result: object, arguments: Sequence[Any]) -> bool:
     match result:
         case (Tensor() as loss, Mapping() as numbers):
             tensors = [loss, *numbers.values()]
-            same = all(isinstance(one, Tensor) and one.shape == ratios.shape for one in tensors)
+            same = all(
+                isinstance(tensor, Tensor) and tensor.shape == ratios.shape for tensor in tensors
+            )
             return same and loss.requires_grad == ratios.requires_grad
     return False
 
 
 def _is_samples(result: object, arguments: object) -> bool:
-    return isinstance(result, list) and all(isinstance(one, Sample) for one in result)
+    return isinstance(result, list) and all(isinstance(item, Sample) for item in result)
 
 
 @dataclass(frozen=True)

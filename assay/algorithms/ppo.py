@@ -66,7 +66,7 @@ def token_advantages(settings: Settings, samples: Sequence[Sample]) -> list[Samp
     "none".
     """
     masks = [to_tensor(sample.mask) for sample in samples]
-    values = [to_tensor(one.values)[mask] for one, mask in zip(samples, masks, strict=True)]
+    values = [to_tensor(sample.values)[mask] for sample, mask in zip(samples, masks, strict=True)]
     raw = []
     for sample, mask, value in zip(samples, masks, values, strict=True):
         rewards = -kl_cost(sample, settings)[mask]
@@ -75,10 +75,10 @@ def token_advantages(settings: Settings, samples: Sequence[Sample]) -> list[Samp
     scaled: Sequence[Tensor] = raw
     if settings.scale != "none" and raw:
         whitened = whiten(torch.cat(raw))
-        scaled = torch.split(whitened, [len(one) for one in raw])
+        scaled = torch.split(whitened, [len(values) for values in raw])
     return [
-        replace(one, advantages=_unmask(mask, a), returns=_unmask(mask, unscaled + value))
-        for one, mask, a, unscaled, value in zip(samples, masks, scaled, raw, values, strict=True)
+        replace(sample, advantages=_unmask(mask, a), returns=_unmask(mask, plain + value))
+        for sample, mask, a, plain, value in zip(samples, masks, scaled, raw, values, strict=True)
     ]
 
 

@@ -23,7 +23,7 @@ def drop_zero_variance(samples: Sequence[Sample]) -> list[Sample]:
     rewards: dict[str, dict[int, float]] = {}
     for sample, rollout in zip(samples, rollouts_of(samples), strict=True):
         rewards.setdefault(sample.group, {})[rollout] = sample.reward
-    equal = {name for name, one in rewards.items() if have_zero_variance(one.values())}
+    equal = {name for name, of_group in rewards.items() if have_zero_variance(of_group.values())}
     return [sample for sample in samples if sample.group not in equal]
 
 
@@ -32,10 +32,13 @@ def shape_rewards(samples: Sequence[Sample], settings: PolicyGradientSettings) -
     share, penalty = settings.overlong_share, settings.overlong_penalty
     lengths = rollout_totals(samples, (sample.trained_tokens for sample in samples))
     return [
-        replace(one, reward=one.reward + penalty * overlong_punishment(length, one.limit, share))
-        if share and one.limit
-        else one
-        for one, length in zip(samples, lengths, strict=True)
+        replace(
+            sample,
+            reward=sample.reward + penalty * overlong_punishment(length, sample.limit, share),
+        )
+        if share and sample.limit
+        else sample
+        for sample, length in zip(samples, lengths, strict=True)
     ]
 
 

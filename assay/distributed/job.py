@@ -115,11 +115,11 @@ class Job:
 
     def agree(self, error: Exception | None) -> None:
         """Raise on all ranks if one has an `error`: its own there, elsewhere one that names it."""
-        found: list[str | None] = [None] * self.count
-        dist.all_gather_object(found, error and one_line(error))
+        failures: list[str | None] = [None] * self.count
+        dist.all_gather_object(failures, error and one_line(error))
         if error:
             raise error
-        for number, why in enumerate(found):
+        for number, why in enumerate(failures):
             if why is not None:
                 raise MachineError(f"rank {number} has failed: {why}")
 

@@ -35,9 +35,9 @@ class View(nn.Module):
         super().__init__()
         self.model, self.critic = model, critic
 
-    def forward(self, batch: Batch, *options: Any, **named: Any) -> tuple[Tensor | None, ...]:
+    def forward(self, batch: Batch, *options: Any, **keywords: Any) -> tuple[Tensor | None, ...]:
         """What `policy.forward.forward` gives, as a tuple."""
-        output = forward(self.model, batch, *options, **named)
+        output = forward(self.model, batch, *options, **keywords)
         return output.logprobs, output.entropy, output.values
 
 
@@ -65,7 +65,7 @@ class ShardedRanks(Ranks):
         base, empty = unwrap_model(policy.model), is_empty(policy.model)
         if empty:
             describe(policy, self.whole_policy)
-        known = set(tensors_of(policy))  # names alone: whole weights are to be freed
+        names_before = set(tensors_of(policy))  # names alone: whole weights are to be freed
         self.alone_from = alone_from(policy.model)
         self._require_shorter(0)
         self.view = View(policy.model, critic)
@@ -86,7 +86,7 @@ class ShardedRanks(Ranks):
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
         allocate(policy.model, policy.device)
-        if untied := sorted(tensors_of(policy).keys() - known):
+        if untied := sorted(tensors_of(policy).keys() - names_before):
             raise ModelError(
                 f"{type(base).__name__} has weights that several blocks share, as {untied[0]}, and"
                 " ranks shard each block by itself; train it in one process, without torchrun"
@@ -104,16 +104,16 @@ class ShardedRanks(Ranks):
         """Fill them with the leader's, one whole tensor at a time."""
         assert self.number or self.whole_policy, "the leader has the weights"
         source = tensors_of(self.whole_policy) if self.whole_policy else {}
-        for name, kept in tensors.items():
-            whole = torch.empty(kept.shape, dtype=kept.dtype, device=kept.device)
+        for name, tensor in tensors.items():
+            whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             if source:
                 whole.copy_(source[name])
             dist.broadcast(whole.view(-1).view(torch.uint8), src=0)
-            kept.data.copy_(self.part(whole, kept))
+            tensor.data.copy_(self.part(whole, tensor))
 
-    def forward(self, model: Any, batch: Batch, *options: Any, **named: Any) -> ModelOutput:
+    def forward(self, model: Any, batch: Batch, *options: Any, **keywords: Any) -> ModelOutput:
         """Through the view, with the same model."""
-        return ModelOutput(*self.view(batch, *options, **named))
+        return ModelOutput(*self.view(batch, *options, **keywords))
 
     def share(self, samples: Sequence[Sample]) -> list[Sample]:
         """The longest group first, each to the rank with the fewest tokens so far."""
@@ -131,22 +131,24 @@ class ShardedRanks(Ranks):
     def _shares(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         shares: list[list[Sample]] = [[] for _ in range(self.count)]
         sizes = [0] * self.count
-        groups = [(sum(len(one.tokens) for one in group), group) for group in by_group(samples)]
+        groups = [
+            (sum(len(sample.tokens) for sample in group), group) for group in by_group(samples)
+        ]
         for size, group in sorted(groups, key=lambda sized: -sized[0]):
             least = sizes.index(min(sizes))
             sizes[least] += size
             shares[least] += group
         return shares
 
-    def union(self, samples: Sequence[Sample], own: Sequence[Sample]) -> list[Sample]:
+    def union(self, samples: Sequence[Sample], share: Sequence[Sample]) -> list[Sample]:
         """Every rank sends its share to all."""
-        found = zip(self._shares(samples), self._gathered(list(own)), strict=True)
+        shares = zip(self._shares(samples), self._gathered(list(share)), strict=True)
         updated = {
-            id(one): made
-            for share, computed in found
-            for one, made in zip(share, computed, strict=True)
+            id(sample): new
+            for before, after in shares
+            for sample, new in zip(before, after, strict=True)
         }
-        return [updated[id(one)] for one in samples]
+        return [updated[id(sample)] for sample in samples]
 
     def rounds(self, pieces: Sequence[T]) -> Iterator[T]:
         """Gradients are reduced in the last round of the rank that has most."""
@@ -168,17 +170,17 @@ class ShardedRanks(Ranks):
 
     def totals(self, numbers: Mapping[str, float]) -> Metrics:
         """Added up in the order of ranks."""
-        found = self._gathered(dict(numbers))
-        names = dict.fromkeys(name for one in found for name in one)
+        rows = self._gathered(dict(numbers))
+        names = dict.fromkeys(name for row in rows for name in row)
         return {
-            name: (max if name.endswith("_max") else sum)(one[name] for one in found if name in one)
+            name: (max if name.endswith("_max") else sum)(row[name] for row in rows if name in row)
             for name in names
         }
 
     def collect(self, batches: list[Batch]) -> list[Batch]:
         """On the CPU: a rank does not use another's GPU."""
-        there = [replace(one, **_on_cpu(one)) for one in batches]
-        return [batch for found in self._gathered(there) for batch in found]
+        there = [replace(batch, **_on_cpu(batch)) for batch in batches]
+        return [batch for batches in self._gathered(there) for batch in batches]
 
     def whole(self, policy: Policy) -> Policy:
         """Gather one weight at a time into the leader's whole policy."""
@@ -195,10 +197,10 @@ class ShardedRanks(Ranks):
         tensors = {name: p.detach() for name, p in policy.model.named_parameters()}
         stored = policy.model.state_dict().keys()
         tensors |= {name: b for name, b in policy.model.named_buffers() if name in stored}
-        kept = {n: _whole(tensors[n]) for n in policy.trainable} if adapted else {}
+        adapter = {n: _whole(tensors[n]) for n in policy.trainable} if adapted else {}
         if not self.number:
             whole = self.whole_policy or policy
-            whole.model.save_pretrained(folder, state_dict=kept)
+            whole.model.save_pretrained(folder, state_dict=adapter)
             whole.save_beside(folder)
         if not adapted:
             self.save(tensors, folder / "model.safetensors")
@@ -227,15 +229,15 @@ class ShardedRanks(Ranks):
             return super().part(whole, like)
         return shard_of(whole, like, self.number % self.shards, self.shards)
 
-    def _gathered(self, own: T) -> list[T]:
-        found: list[Any] = [None] * self.count
-        dist.all_gather_object(found, own)
-        return found
+    def _gathered(self, value: T) -> list[T]:
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value)
+        return values
 
 
 def _on_cpu(batch: Batch) -> dict[str, Tensor]:
-    named = ((field.name, getattr(batch, field.name)) for field in fields(batch))
-    return {name: value.cpu() for name, value in named if value is not None}
+    values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    return {name: value.cpu() for name, value in values if value is not None}
 
 
 def _whole(tensor: Tensor) -> Tensor:

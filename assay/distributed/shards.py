@@ -31,9 +31,9 @@ def rows_of(tensor: DTensor, place: int, shards: int) -> slice:
 
 def shard_of(whole: Any, like: DTensor, place: int, shards: int) -> DTensor:
     """The shard at `place` of a whole tensor, or of its place in a file, laid out as `like`."""
-    kept = whole[rows_of(like, place, shards)].to(like.device, like.dtype)
+    shard = whole[rows_of(like, place, shards)].to(like.device, like.dtype)
     return DTensor.from_local(
-        kept, like.device_mesh, like.placements,
+        shard, like.device_mesh, like.placements,
         run_check=False, shape=like.shape, stride=like.stride(),
     )  # fmt: skip
 
@@ -60,12 +60,12 @@ def write_shards(
     """
     with file.open("r+b") as out:
         for tensor, start in zip(tensors.values(), places, strict=False):
-            kept, offset = tensor.detach(), 0
-            if isinstance(kept, DTensor):
-                offset = rows_of(kept, place, shards).start * (kept.nbytes // len(kept))
-                kept = kept.to_local()
+            shard, offset = tensor.detach(), 0
+            if isinstance(shard, DTensor):
+                offset = rows_of(shard, place, shards).start * (shard.nbytes // len(shard))
+                shard = shard.to_local()
             elif place:
                 continue
             out.seek(start + offset)
-            out.write(kept.flatten().cpu().view(torch.uint8).numpy().data)
+            out.write(shard.flatten().cpu().view(torch.uint8).numpy().data)
         os.fsync(out.fileno())

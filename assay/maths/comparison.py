@@ -79,8 +79,8 @@ def paired_difference(
     centre = fmean(padded)
     spread = sum((change - centre) ** 2 for change in padded) / (tasks + 1)
     parts = [(spread / len(padded), tasks + 1.0)]
-    several = [one for one in seeds if one.deviation is not None]
-    parts += [((one.deviation or 0) ** 2 / one.seeds, one.seeds - 1.0) for one in several]
+    several = [seed for seed in seeds if seed.deviation is not None]
+    parts += [((seed.deviation or 0) ** 2 / seed.seeds, seed.seeds - 1.0) for seed in several]
     total = sum(part for part, _ in parts)
     freedom = total**2 / sum(part**2 / freedom_of_part for part, freedom_of_part in parts)
     half = student_t(0.95, freedom) * sqrt(total)
@@ -111,7 +111,7 @@ def sign_flip_test(changes: Sequence[float]) -> float:
     """
     whole = [round(GRID * change) for change in changes]
     unit = gcd(*whole) or 1
-    sizes = [abs(one) // unit for one in whole if one]
+    sizes = [abs(size) // unit for size in whole if size]
     bits, counts = len(sizes) + 2, 1
     for size in sizes:
         counts += counts << size * bits
@@ -134,7 +134,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     level (Holm, 1979): the smallest times n, the next times n-1, none below the one before.
     """
     adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted

@@ -58,7 +58,7 @@ def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
         ((_packed(unit), unit) for unit in units), key=lambda sized: -sized[0]
     ):
         place = next(
-            (place for place, held in enumerate(sizes) if held + size <= budget), len(sizes)
+            (place for place, total in enumerate(sizes) if total + size <= budget), len(sizes)
         )
         if place == len(sizes):
             sizes.append(0)

@@ -90,8 +90,8 @@ def estimate(stage: Stage) -> Forecast:
     of_task = rollout.group_size if generates else 1
     rows = rollout.tasks_per_step * of_task if generates else settings.dataset.batch_size
     tokens = rows * _mean_tokens(stage, policy)
-    size = sum(one.numel() for one in policy.model.parameters())
-    trained = sum(one.numel() for one in policy.trainable.values())
+    size = sum(parameter.numel() for parameter in policy.model.parameters())
+    trained = sum(parameter.numel() for parameter in policy.trainable.values())
     width = policy.model.config.get_text_config().hidden_size
     learning, generating = (
         _speed(width, policy.model.dtype, policy.device, count) * REACHED
@@ -104,8 +104,10 @@ def estimate(stage: Stage) -> Forecast:
     seconds["step"] = sum(seconds.values())
     if settings.evaluate:
         count = sum(
-            len(stage.evaluation_tasks[one.tasks[0]]) * one.samples * one.max_tokens
-            for one in benchmarks_of(settings.evaluate)
+            len(stage.evaluation_tasks[benchmark.tasks[0]])
+            * benchmark.samples
+            * benchmark.max_tokens
+            for benchmark in benchmarks_of(settings.evaluate)
         )
         seconds["evaluate"] = 2 * size * count / generating
     steps = settings.steps or max(
@@ -130,14 +132,15 @@ def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
     """Bytes that are held through all of training, by part; gradients while the learner works."""
     settings, algorithm, model = stage.settings, stage.algorithm, policy.model
     trained = policy.trainable.values()
-    masters = 4 * sum(one.numel() for one in trained)
+    masters = 4 * sum(parameter.numel() for parameter in trained)
     is_fresh = settings.policy.lora is not None and not is_adapter(settings.policy.model)
     weights = size_of([*model.parameters(), *model.buffers()])
     copies = stage.generates and settings.engine.copies_policy(stage.overlaps)
     width = model.config.get_text_config().hidden_size
     return {
         "weights": weights,
-        "master weights": 4 * sum(one.numel() for one in trained if one.dtype != torch.float32),
+        "master weights": 4
+        * sum(parameter.numel() for parameter in trained if parameter.dtype != torch.float32),
         "gradients": masters,
         "optimizer": 2 * masters,
         "reference": 2 * size_of(trained) if algorithm.needs_reference and not is_fresh else 0,
@@ -148,7 +151,7 @@ def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
 
 def size_of(tensors: Iterable[Tensor]) -> int:
     """Their bytes."""
-    return sum(one.nbytes for one in tensors)
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def in_time(seconds: float) -> str:

@@ -54,8 +54,8 @@ def forecast(plan: Plan, progress: Progress) -> list[Forecast]:
             progress.phase(f"estimating {started.stage}")
             estimated = estimate(stages[-1])
             _require_room(stages[-1], estimated.parts, estimated.room)
-            held = f"holds {in_words(estimated.peak)} of {in_words(estimated.room)}"
-            progress.say(f"estimated for {estimated.line}; it {held}, and activations")
+            room = f"holds {in_words(estimated.peak)} of {in_words(estimated.room)}"
+            progress.say(f"estimated for {estimated.line}; it {room}, and activations")
         free = shutil.disk_usage(_nearest(Path(plan.stages[0].folder))).free
         return [run_in_thread(_measure(stage, progress, free)) for stage in stages]
 
@@ -122,7 +122,7 @@ async def _activations(
 
 
 def _tokens(samples: Sequence[Sample]) -> int:
-    return sum(len(one.tokens) for one in samples)
+    return sum(len(sample.tokens) for sample in samples)
 
 
 def _require_room(stage: Stage, parts: Mapping[str, int], room: int, budget: int = 0) -> None:
@@ -142,10 +142,10 @@ def _require_room(stage: Stage, parts: Mapping[str, int], room: int, budget: int
     else:
         advice = "set policy.quantize = 'nf4', or take a smaller policy.model"
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
-    named = ", ".join(f"{name} {in_words(size)}" for name, size in largest)
+    parts_named = ", ".join(f"{name} {in_words(size)}" for name, size in largest)
     raise SettingsError(
         f"stage {stage.settings.stage!r} needs about {in_words(needed)} of the device, which"
-        f" has {in_words(room)} ({named}); {advice}"
+        f" has {in_words(room)} ({parts_named}); {advice}"
     )
 
 
@@ -176,18 +176,21 @@ async def _evaluation_seconds(run: Run) -> float:
     """Seconds to generate an evaluation's completions, from as many as run at once."""
     settings, engine = run.stage.settings.evaluate, run.context.engine
     assert settings is not None, "there are prompts"
-    sets = [(run.evaluation_prompts[one.tasks[0]], one.samples) for one in benchmarks_of(settings)]
-    prompted = [one for prompts, samples in sets for one in prompts for _ in range(samples)]
+    sets = [
+        (run.evaluation_prompts[benchmark.tasks[0]], benchmark.samples)
+        for benchmark in benchmarks_of(settings)
+    ]
+    prompted = [prompt for prompts, samples in sets for prompt in prompts for _ in range(samples)]
     await engine.load(await in_own_thread(run.learner.whole_policy), 0)
     start, sampling = time.perf_counter(), sampling_of(settings)
     requests = [
-        GenerationRequest(one.prompt, derive(run.stage.settings.seed, number), one.stop)
-        for number, one in enumerate(prompted[: engine.max_concurrent])
+        GenerationRequest(prompt.prompt, derive(run.stage.settings.seed, number), prompt.stop)
+        for number, prompt in enumerate(prompted[: engine.max_concurrent])
     ]
-    await together(engine.generate(one, sampling) for one in requests)
+    await together(engine.generate(request, sampling) for request in requests)
     return (time.perf_counter() - start) * len(prompted) / len(requests)
 
 
 def _nearest(folder: Path) -> Path:
     """The folder, or the nearest one above it that exists."""
-    return next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

@@ -85,8 +85,8 @@ class Learner:
         try:
             first = self.algorithm.needs_logprobs_first
             if first:
-                own = self._add_logprobs(self.ranks.share(samples))
-                samples = self.ranks.union(samples, own)
+                share = self._add_logprobs(self.ranks.share(samples))
+                samples = self.ranks.union(samples, share)
             estimated = self.learned_from = self.algorithm.compute_advantages(samples)
             parts = self._minibatches(estimated, step)
             numbers = self._learn(parts, step)
@@ -121,8 +121,8 @@ class Learner:
         self.ranks.restore_policy(self.policy, partial(load_policy, saved))
         state = self.state
         learned = self.ranks.read(folder / "assay" / "learner.safetensors", state.__getitem__)
-        for name, kept in state.items():
-            kept.data.copy_(learned[name])
+        for name, tensor in state.items():
+            tensor.data.copy_(learned[name])
         file = folder / "assay" / "optimizer.safetensors"
         self.optimizer.load(self.ranks.read(file, self.optimizer.like))
 
@@ -144,12 +144,12 @@ class Learner:
         ]
 
     def _learn(self, parts: Sequence[Sequence[Sample]], step: int) -> Metrics:
-        own = [self.ranks.share(part) for part in parts if part]
+        shares = [self.ranks.share(part) for part in parts if part]
         if not self.algorithm.needs_logprobs_first:
-            own = [self._add_logprobs(part) for part in own]
+            shares = [self._add_logprobs(part) for part in shares]
         steps: list[Metrics] = []
         for _ in range(self.algorithm.epochs):
-            steps = [self._gradient_step(part, step) for part in own]
+            steps = [self._gradient_step(part, step) for part in shares]
         names = dict.fromkeys(name for numbers in steps for name in numbers)
         return {"loss": 0.0} | {
             name: (max if name.endswith("_max") else fmean)(numbers[name] for numbers in steps)
@@ -178,11 +178,13 @@ class Learner:
         updated: dict[int, Sample] = {}
         for piece in self.ranks.rounds(self._micro_batches(samples)):
             output = self._forward(self._batch(piece))
-            rows = [one.cpu() for one in (output.logprobs, output.values) if one is not None]
+            rows = [
+                tensor.cpu() for tensor in (output.logprobs, output.values) if tensor is not None
+            ]
             for row, sample in enumerate(piece):
                 fields: dict[str, Any] = {
-                    name: to_array(one[row, : len(sample.tokens)])
-                    for name, one in zip(names, rows, strict=False)
+                    name: to_array(values[row, : len(sample.tokens)])
+                    for name, values in zip(names, rows, strict=False)
                 }
                 updated[id(sample)] = replace(sample, **fields)
         return [updated[id(sample)] for sample in samples]

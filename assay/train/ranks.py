@@ -30,9 +30,9 @@ class Ranks:
     def shard(self, policy: Policy, critic: Any) -> None:
         """Keep only this rank's part of the weights."""
 
-    def forward(self, model: Any, batch: Batch, *options: Any, **named: Any) -> ModelOutput:
+    def forward(self, model: Any, batch: Batch, *options: Any, **keywords: Any) -> ModelOutput:
         """As `policy.forward.forward`, of a sharded model."""
-        return forward(model, batch, *options, **named)
+        return forward(model, batch, *options, **keywords)
 
     def share(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples that this rank learns from: whole groups, as many tokens as the others.
@@ -41,9 +41,9 @@ class Ranks:
         """
         return list(samples)
 
-    def union(self, samples: Sequence[Sample], own: Sequence[Sample]) -> list[Sample]:
+    def union(self, samples: Sequence[Sample], share: Sequence[Sample]) -> list[Sample]:
         """The samples in order, with what every rank has computed of its share."""
-        return list(own)
+        return list(share)
 
     def rounds(self, pieces: Sequence[T]) -> Iterable[T]:
         """The micro-batches of this rank. It keeps up with ranks that have more."""
@@ -88,5 +88,5 @@ class Ranks:
 
     def part(self, whole: Any, like: Tensor) -> Tensor:
         """What this rank keeps of a whole tensor, or of its place in a file, laid out as `like`."""
-        kept: Tensor = whole[...]
-        return kept.to(like.device)
+        part: Tensor = whole[...]
+        return part.to(like.device)

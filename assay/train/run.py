@@ -169,12 +169,12 @@ class Run:
         evaluations: list[Evaluation] = []
         groups: list[list[Rollout]] = []
         with self.progress.interrupted():
-            for one in benchmarks_of(settings):
-                prompts = self.evaluation_prompts[one.tasks[0]]
-                count = len(prompts) * one.samples
-                self.progress.phase("evaluating", count, most_tokens=count * one.max_tokens)
+            for benchmark in benchmarks_of(settings):
+                prompts = self.evaluation_prompts[benchmark.tasks[0]]
+                count = len(prompts) * benchmark.samples
+                self.progress.phase("evaluating", count, most_tokens=count * benchmark.max_tokens)
                 evaluation, new = await run_benchmark(
-                    name, prompts, one, self.context, derive(seed, "evaluate"),
+                    name, prompts, benchmark, self.context, derive(seed, "evaluate"),
                     on_row=lambda row: self.progress.advance(),
                 )  # fmt: skip
                 evaluations.append(evaluation)
@@ -292,7 +292,10 @@ async def make_source(
             last_only = stage.settings.dataset.assistant_turns == "last"
             return DatasetSource(
                 stage.settings,
-                [[one] for one in await play(stage.tasks, context, progress, last_only=last_only)],
+                [
+                    [sample]
+                    for sample in await play(stage.tasks, context, progress, last_only=last_only)
+                ],
                 policy,
                 stage.sets,
             )

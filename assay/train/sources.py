@@ -89,7 +89,7 @@ class DatasetSource(Source):
             raise DataError(
                 f"{settings.tasks.spec} has neither demonstrations nor references to learn from"
             )
-        sized = [(max(len(one.tokens) for one in row), row[0].group, row) for row in rows]
+        sized = [(max(len(sample.tokens) for sample in row), row[0].group, row) for row in rows]
         what = f"{{}} tokens to learn from, more than the model's context of {policy.context}"
         fitting = within(policy.context, sized, settings.tasks.too_long, what)
         self.rows = in_shares(fitting, [sets.get(row[0].group, "") for row in fitting], settings)
@@ -98,19 +98,19 @@ class DatasetSource(Source):
     async def next(self, step: int) -> StepData:
         """The samples of the next `dataset.batch_size` rows, each row as one group."""
         seed = derive(self.settings.seed, self.settings.stage, "data")
-        drawn = draw(self.rows, self.settings.dataset.batch_size, step, seed)
+        batch = draw(self.rows, self.settings.dataset.batch_size, step, seed)
         return StepData(
             [
-                replace(one, group=f"{place}/{one.group}")
-                for place, row in enumerate(drawn)
-                for one in row
+                replace(sample, group=f"{n}/{sample.group}")
+                for n, row in enumerate(batch)
+                for sample in row
             ]
         )
 
     def longest(self, tokens: int) -> list[Sample]:
         """The longest rows."""
-        rows = sorted(self.rows, key=lambda row: -sum(len(one.tokens) for one in row))
-        sizes = accumulate(sum(len(one.tokens) for one in row) for row in rows)
+        rows = sorted(self.rows, key=lambda row: -sum(len(sample.tokens) for sample in row))
+        sizes = accumulate(sum(len(sample.tokens) for sample in row) for row in rows)
         count = 1 + sum(size < tokens for size in sizes)
         return list(chain.from_iterable(rows[: min(count, self.settings.dataset.batch_size)]))
 
@@ -134,7 +134,9 @@ class RolloutSource(Source):
         prompts = make_prompts(
             tasks, context.prompter, rollout.max_tokens, policy.context, settings.tasks.too_long
         )
-        self.tasks = in_shares(prompts, [sets.get(one.task.id, "") for one in prompts], settings)
+        self.tasks = in_shares(
+            prompts, [sets.get(prompt.task.id, "") for prompt in prompts], settings
+        )
         self.context = context
         self.context.generation.capacity = lambda: context.engine.max_concurrent
         self.temperature = rollout.temperature
@@ -160,10 +162,12 @@ class RolloutSource(Source):
     def longest(self, tokens: int) -> list[Sample]:
         """Completions of `rollout.max_tokens` tokens for the longest prompts."""
         length, each = self.rollout.max_tokens, self.rollout.group_size
-        prompts = sorted((one.prompt for one in self.tasks), key=len, reverse=True)
+        prompts = sorted((task.prompt for task in self.tasks), key=len, reverse=True)
         first = enumerate(prompts[: self.rollout.tasks_per_step])
         all_of_step = [(task, prompt, place) for task, prompt in first for place in range(each)]
-        sizes = accumulate(length + (0 if place else len(one)) for _, one, place in all_of_step)
+        sizes = accumulate(
+            length + (0 if place else len(prompt)) for _, prompt, place in all_of_step
+        )
         count = 1 + sum(size < tokens for size in sizes)
         return [
             Sample(
@@ -191,11 +195,11 @@ class RolloutSource(Source):
         groups: list[list[Rollout]] = []
         usable: list[list[Rollout]] = []
         while len(usable) < count and rounds <= self.max_resamples:
-            groups += [one.rollouts for one in await self.stream.take(count - len(usable))]
+            groups += [group.rollouts for group in await self.stream.take(count - len(usable))]
             usable = [group for group in groups if self.is_usable(group)]
             rounds += 1
-        kept = [group if self.is_usable(group) else [] for group in groups]
-        samples = to_samples(kept, self.rollout.max_tokens)
+        learnable = [group if self.is_usable(group) else [] for group in groups]
+        samples = to_samples(learnable, self.rollout.max_tokens)
         metrics = describe(groups) | staleness(groups, step)
         metrics |= describe_held_out(groups, self.context.held_out, self.sets)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
@@ -239,7 +243,7 @@ def in_shares(items: Sequence[T], sets: Sequence[str], settings: RunSettings) ->
         return list(items)
     weights, sizes = settings.tasks.weights, Counter(sets)
     shares = dict(zip(settings.tasks.train, weights, strict=True))
-    each = [shares[one] / sizes[one] for one in sets]
+    each = [shares[name] / sizes[name] for name in sets]
     ends = [int(end / min(each) + 1e-6) for end in accumulate(each, initial=0.0)]
     counts = (after - before for before, after in pairwise(ends))
     return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]

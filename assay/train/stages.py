@@ -109,8 +109,10 @@ def run_plan(
 
 def _advice(evaluations: Sequence[Evaluation], folders: Mapping[str, StageFolder]) -> str:
     last = evaluations[-1]
-    comparable = [one for one in evaluations if label(one)[1:] == label(last)[1:]]
-    top = max(comparable, key=lambda one: one.pass_at[1])
+    comparable = [
+        evaluation for evaluation in evaluations if label(evaluation)[1:] == label(last)[1:]
+    ]
+    top = max(comparable, key=lambda evaluation: evaluation.pass_at[1])
     if top.pass_at[1] <= last.pass_at[1]:
         return ""
     clear = last.interval.high < top.interval.low
@@ -121,8 +123,8 @@ def _advice(evaluations: Sequence[Evaluation], folders: Mapping[str, StageFolder
     return f"{last.name} {words} worse than {top.name}: {rates}; {advice}"
 
 
-def _rate(one: Evaluation) -> str:
-    return f"{one.pass_at[1]:.1%} [{one.interval.low:.1%}, {one.interval.high:.1%}]"
+def _rate(result: Evaluation) -> str:
+    return f"{result.pass_at[1]:.1%} [{result.interval.low:.1%}, {result.interval.high:.1%}]"
 
 
 def prepare_all(
@@ -152,7 +154,7 @@ def with_checkpoint(settings: RunSettings) -> RunSettings:
     if not checkpoints:
         return settings
     best, start = best_of(checkpoints[-1].parents[1]), StageFolder(settings).started_from()
-    model = next((one for one in checkpoints if one.resolve() == start), None)
+    model = next((path for path in checkpoints if path.resolve() == start), None)
     model = model or newest_whole([*checkpoints, *([best] if best else [])])
     return settings.model_copy(
         update={"policy": settings.policy.model_copy(update={"model": str(model)})}
@@ -187,8 +189,8 @@ def prepare(
     evaluation_tasks = load_sets(settings.evaluate, environment) if settings.evaluate else {}
     environments.require_fit(environment, tasks, settings.tasks.spec)
     for spec, (bench, bench_tasks) in product(settings.tasks.train, evaluation_tasks.items()):
-        own = [task for task in tasks if sets[task.id] == spec]
-        warn_of_overlap(settings.stage, spec, own, bench, bench_tasks)
+        tasks_of_spec = [task for task in tasks if sets[task.id] == spec]
+        warn_of_overlap(settings.stage, spec, tasks_of_spec, bench, bench_tasks)
     width = WIDTH
     if has_config(settings.policy, dry_run):
         settings = settings.model_copy(update={"policy": with_dtype(settings.policy)})
