@@ -116,8 +116,8 @@ class Environment:
     @property
     def parameters(self) -> dict[str, Any]:
         """Its parameters by name, as they are set."""
-        _, *own = signature(self.run).parameters.values()
-        return {parameter.name: parameter.default for parameter in own}
+        _, *parameters = signature(self.run).parameters.values()
+        return {parameter.name: parameter.default for parameter in parameters}
 
 
 environments: Registry[Environment] = Registry("environment", "assay.environments")

@@ -54,7 +54,7 @@ def instructions(task: Task, files: str) -> str:
             changes = parse(task.reference) if task.reference else []
         except PatchError as error:
             raise DataError(f"task {task.id!r}: its reference cannot be shown: {error}") from None
-        return f"{_shown(reader(check), [one.old for one in changes if one.old])}\n\n{FORMAT}"
+        return f"{_shown(reader(check), [file.old for file in changes if file.old])}\n\n{FORMAT}"
     names = files_of(check)
     more = [f"... and {len(names) - LISTED} more"] * (len(names) > LISTED)
     return "\n".join(["Files of the repository:", *names[:LISTED], *more, "", ASK, "", FORMAT])

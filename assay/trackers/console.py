@@ -94,8 +94,8 @@ def _is_evaluation(metrics: Metrics) -> bool:
 
 
 def _numbers(metrics: Metrics) -> str:
-    gaps = {one: f"{one.removeprefix('held_out/')} {{:.1%}}" for one in metrics if GAP in one}
-    shown = SHOWN | dict(sorted(gaps.items()))
+    gaps = {name: f"{name.removeprefix('held_out/')} {{:.1%}}" for name in metrics if GAP in name}
+    formats = SHOWN | dict(sorted(gaps.items()))
     return "  ".join(
-        shape.format(metrics[name]) for name, shape in shown.items() if name in metrics
+        shape.format(metrics[name]) for name, shape in formats.items() if name in metrics
     )

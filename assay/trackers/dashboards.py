@@ -52,17 +52,17 @@ class DashboardTracker(Tracker):
         file = run_folder / f"{package}_id"
         if not file.exists():
             write_atomically(file, token_hex(4))
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "project": settings.dashboard.project,
             "resume": "allow",
             "config": {settings.stage: settings.model_dump(mode="json")},
         }
         if package == "wandb":
-            given |= {"id": file.read_text(), "name": settings.name, "dir": str(run_folder)}
+            arguments |= {"id": file.read_text(), "name": settings.name, "dir": str(run_folder)}
         else:  # trackio knows a run by its name
-            given |= {"name": f"{settings.name}-{file.read_text()}", "embed": False}
+            arguments |= {"name": f"{settings.name}-{file.read_text()}", "embed": False}
         try:
-            self._run = self._package.init(**given)
+            self._run = self._package.init(**arguments)
         except Exception as error:
             raise SettingsError(
                 f"tracker {package!r} cannot start ({error}); log in, set WANDB_MODE=offline for"
@@ -91,8 +91,12 @@ class DashboardTracker(Tracker):
 
     def _samples(self, step: int, rollouts: Sequence[Rollout]) -> Any:
         if self._name == "trackio":
-            return [self._package.Trace(_messages(one), _labels(one)) for one in rollouts]
-        return self._package.Table(columns=COLUMNS, data=[_row(step, one) for one in rollouts])
+            return [
+                self._package.Trace(_messages(rollout), _labels(rollout)) for rollout in rollouts
+            ]
+        return self._package.Table(
+            columns=COLUMNS, data=[_row(step, rollout) for rollout in rollouts]
+        )
 
     def _log(self, values: dict[str, Any]) -> None:
         self._run.log({f"{self._stage}/{name}": value for name, value in values.items()})

@@ -82,7 +82,7 @@ class HealthTracker(Tracker):
             self._warn("rollout/failed", step, LOST.format(lost))
         if not metrics.get("learn/advantage_std", 1.0):
             metrics = metrics | {"learn/skipped": 1.0}  # a penalty's gradient teaches no task
-        watched = [one for one in metrics if one in {*SHARES, ENTROPY} or one[:9] == "held_out/"]
+        watched = [key for key in metrics if key in {*SHARES, ENTROPY} or key[:9] == "held_out/"]
         for name in watched:
             self._recent.setdefault(name, deque(maxlen=STEPS)).append(metrics[name])
         for name in watched:
@@ -107,8 +107,8 @@ class HealthTracker(Tracker):
             log.warning("step %d: %s", step, text)
             event = append_event(self._folder, step, name, text)
             if url := os.environ.get("ASSAY_WEBHOOK"):
-                shown = event | {"text": f"{self._run} step {step}: {text}", "run": self._run}
-                self._posts.append(Thread(target=_post, args=(url, shown), daemon=True))
+                message = event | {"text": f"{self._run} step {step}: {text}", "run": self._run}
+                self._posts.append(Thread(target=_post, args=(url, message), daemon=True))
                 self._posts[-1].start()
 
     def close(self) -> None:

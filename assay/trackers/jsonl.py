@@ -27,10 +27,10 @@ def keep_steps(file: Path, last: int) -> list[str]:
 
 def append_event(folder: Path, step: int, event: str, text: str) -> dict[str, Any]:
     """Append an event after `step` steps to the events.jsonl of a stage; returns it."""
-    made = {"step": step, "event": event, "text": text, "time": time.time()}
+    row = {"step": step, "event": event, "text": text, "time": time.time()}
     with (folder / "events.jsonl").open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(made) + "\n")
-    return made
+        stream.write(json.dumps(row) + "\n")
+    return row
 
 
 class JsonlTracker(Tracker):
@@ -41,12 +41,12 @@ class JsonlTracker(Tracker):
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Delete lines after `start_step`, and half a line that a killed trainer left."""
         file = folder / "metrics.jsonl"
-        kept = keep_steps(file, start_step)
+        lines = keep_steps(file, start_step)
         file.touch()
         self._stream = file.open("r+b")
         self._end = self._stream.seek(0, SEEK_END)
-        self._row: dict[str, Any] = json.loads(kept[-1]) if kept else {}
-        self._start = self._end - len(f"{kept[-1]}\n".encode()) if kept else 0
+        self._row: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        self._start = self._end - len(f"{lines[-1]}\n".encode()) if lines else 0
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Write the step's line, in place of one that the step has."""

@@ -74,18 +74,18 @@ def _advantages(
     groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample]
 ) -> dict[tuple[int, int, int], list[float]]:
     """The advantages of a turn's tokens by group, index and turn; one if they are all the same."""
-    found = {}
+    advantages = {}
     for sample in samples:
         learned = list(compress(sample.advantages, sample.mask))
         if sample.place is None:
             continue
         group, index, first = sample.place
-        for turn, one in enumerate(groups[group][index].turns[first:], first):
-            length = one.completion.length
+        for number, turn in enumerate(groups[group][index].turns[first:], first):
+            length = turn.completion.length
             if learned:
-                own, learned = learned[:length], learned[length:]
-                found[group, index, turn] = own[:1] if len(set(own)) == 1 else own
-    return found
+                part, learned = learned[:length], learned[length:]
+                advantages[group, index, number] = part[:1] if len(set(part)) == 1 else part
+    return advantages
 
 
 def write_vocabulary(folder: Path, tokens: Sequence[bytes]) -> None:
@@ -187,9 +187,9 @@ def _storable(value: Any) -> Any:
         case str():
             return encodable(value)
         case dict():
-            return {name: _storable(one) for name, one in value.items()}
+            return {name: _storable(item) for name, item in value.items()}
         case list():
-            return [_storable(one) for one in value]
+            return [_storable(item) for item in value]
         case (str(), *_):
             return tuple(map(_storable, value))
     return value
@@ -207,7 +207,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "prompt_tokens": turn.prompt_tokens,
         **{name: getattr(completion, name) for name in GENERATED},
         **{name: getattr(execution, name) for name in JUDGED if execution},
-        "tests": [asdict(one) | {"detail": one.detail[:CHECK_TEXT]} for one in tests[:TESTS]],
+        "tests": [asdict(test) | {"detail": test.detail[:CHECK_TEXT]} for test in tests[:TESTS]],
         "calls": [
             {"name": call.name, "arguments": [*call.arguments.items()], "detail": call.detail,
              "result": result}
@@ -218,10 +218,10 @@ def _turn(turn: Turn) -> dict[str, Any]:
 
 def _check(check: AnyCheck, function: str) -> dict[str, Any]:
     """What a check gives and expects, as text; empty for a kind without such a field."""
-    values = {one.name: getattr(check, one.name) for one in fields(check)}  # type: ignore[arg-type]
-    found = [next((values[n] for n in names if n in values), None) for names in (INPUTS, EXPECTED)]
+    values = {field.name: getattr(check, field.name) for field in fields(check)}  # type: ignore[arg-type]
+    texts = [next((values[n] for n in names if n in values), None) for names in (INPUTS, EXPECTED)]
     if isinstance(check, Check):
         with suppress(RecursionError):  # of a sum of a thousand terms
-            found[1] = next(expected_values(check.source, function), "")
-    given, expected = (one[:CHECK_TEXT] if one else "" for one in found)
-    return {"input": given, "expected": expected, "hidden": check.hidden}
+            texts[1] = next(expected_values(check.source, function), "")
+    arguments, expected = (text[:CHECK_TEXT] if text else "" for text in texts)
+    return {"input": arguments, "expected": expected, "hidden": check.hidden}
