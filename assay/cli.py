@@ -66,8 +66,8 @@ for command, settings, example in (  # in the order of use
     )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"assay {version('assay')}")

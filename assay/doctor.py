@@ -52,10 +52,10 @@ def examine(self_test: bool = False) -> Machine:
     """Examine this machine, in well under a second; with `self_test`, a program of each language
     says hello, which takes some seconds.
     """
-    found = {name: tools_of(name) for name in languages}
+    tools = {name: tools_of(name) for name in languages}
     isolation = probe_isolation()
-    for name, said in hellos(*found).items() if self_test else ():
-        found[name] += f"; {said}"
+    for name, answer in hellos(*tools).items() if self_test else ():
+        tools[name] += f"; {answer}"
     return Machine(
         isolation=isolation,
         boxes=run_sync(describe_boxes(isolation.walls)),
@@ -65,7 +65,7 @@ def examine(self_test: bool = False) -> Machine:
         memory_gb=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         packages={name: version(name) for name in PACKAGES},
         tools={name: shutil.which(name) for name in TOOLS},
-        languages=found,
+        languages=tools,
         accelerators=len(list(Path("/dev").glob("nvidia[0-9]*"))),
     )
 
@@ -100,10 +100,10 @@ def hellos(*names: str) -> dict[str, str]:
         jobs.append(Job(task, language_named(name).hello))
     ended = judge_all(jobs, slots=1, allow_weak=True, skip_refused=True)
     return {
-        name: f"hello in {1000 * one.cpu_seconds:.0f} ms of CPU time"
-        if one.verdict is Verdict.PASS
-        else f"{one.verdict}: {one.detail}"
-        for name, one in zip(names, ended, strict=True)
+        name: f"hello in {1000 * execution.cpu_seconds:.0f} ms of CPU time"
+        if execution.verdict is Verdict.PASS
+        else f"{execution.verdict}: {execution.detail}"
+        for name, execution in zip(names, ended, strict=True)
     }
 
 

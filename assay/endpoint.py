@@ -39,7 +39,7 @@ class Endpoint:
         failure = ""
         async with self._places:
             for attempt in range(1 + RETRIES):
-                wanted = ""
+                retry_after = ""
                 try:
                     response = await self._http.post(f"{self._url}/{path}", json=body)
                     if 300 <= response.status_code < 500 and response.status_code not in PASSING:
@@ -47,7 +47,7 @@ class Endpoint:
                             f"the endpoint of {self._user}, {self._url}, refuses with"
                             f" {response.status_code}: {self._without_key(response.text)[:300]}"
                         )
-                    wanted = response.headers.get("retry-after", "")
+                    retry_after = response.headers.get("retry-after", "")
                     response.raise_for_status()
                     return read(response.json())
                 except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
@@ -59,8 +59,8 @@ class Endpoint:
                     what = "its answer has no" if missing else f"{kind}:"
                     failure = self._without_key(f"{what} {error}")
                 if attempt < RETRIES:
-                    asked = float(wanted) if wanted.replace(".", "", 1).isdigit() else 0.0
-                    await asyncio.sleep(min(LONGEST_PAUSE, max(PAUSE * 2**attempt, asked)))
+                    pause = float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
+                    await asyncio.sleep(min(LONGEST_PAUSE, max(PAUSE * 2**attempt, pause)))
         raise RolloutLostError(f"the endpoint of {self._user} failed: {failure}")
 
     def _without_key(self, text: str) -> str:

@@ -49,21 +49,21 @@ def messages(
     default = asks if task.checks else ""
     template = settings.template or default
     request = _fill(template, task) if template else task.prompt
-    asked = task.messages or (Message("user", request),)
+    messages = task.messages or (Message("user", request),)
     system: tuple[Message, ...] = ()
     if settings.system:
         system = (Message("system", settings.system),)
-    if asked[0].role == "system":
-        system, asked = asked[:1], asked[1:]
+    if messages[0].role == "system":
+        system, messages = messages[:1], messages[1:]
     examples = [
         message
         for prompt, answer in settings.examples
         for message in (Message("user", prompt), Message("assistant", answer, learned=False))
     ]
     if instructions := with_reasoning(instructions, settings):
-        last = replace(asked[-1], content=f"{asked[-1].content}\n\n{instructions}")
-        asked = (*asked[:-1], last)
-    return (*system, *examples, *asked)
+        last = replace(messages[-1], content=f"{messages[-1].content}\n\n{instructions}")
+        messages = (*messages[:-1], last)
+    return (*system, *examples, *messages)
 
 
 def plain(
@@ -109,13 +109,13 @@ def text(task: Task, instructions: str = "", template: str = "") -> str:
     return "".join(f"# {line}\n" for line in instructions.splitlines()) + request
 
 
-def card(task: Task, asked: tuple[Message, ...], settings: PromptSettings, chat: bool) -> str:
+def card(task: Task, messages: tuple[Message, ...], settings: PromptSettings, chat: bool) -> str:
     """What the file `prompt.json` of a checkpoint holds: its prompt settings and, for one task, the
     messages. `chat` says whether they go through the chat template.
     """
     fields = {
         "settings": settings.model_dump(), "chat": chat, "task": task.id,
-        "messages": as_dicts(asked),
+        "messages": as_dicts(messages),
     }  # fmt: skip
     return json.dumps(fields, indent=1) + "\n"
 
@@ -139,18 +139,21 @@ def transformers_code(model: Path) -> str:
     up to 80 columns.
     """
     fields, settings = _read(model / CARD)
-    shown = fields["messages"]
+    prompt = fields["messages"]
     arguments = "".join(
         f", {name}={value!r}" for name, value in settings.chat_template_kwargs.items()
     )
     if fields["chat"]:
         text = (
-            f"tokenizer.apply_chat_template(\n    {pformat(shown, width=76, sort_dicts=False)},\n"
+            f"tokenizer.apply_chat_template(\n    {pformat(prompt, width=76, sort_dicts=False)},\n"
             f"    add_generation_prompt=True, tokenize=False{arguments})"
         )
     else:
         end = {"assistant": " + tokenizer.eos_token"}
-        pieces = (pformat(one["content"], width=72) + end.get(one["role"], "") for one in shown)
+        pieces = (
+            pformat(message["content"], width=72) + end.get(message["role"], "")
+            for message in prompt
+        )
         text = " + ".join(pieces)
     special = ", add_special_tokens=False" if fields["chat"] else ""
     return (

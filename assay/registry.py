@@ -31,12 +31,12 @@ PLUGIN = "assay_plugin_"
 """Names of modules that hold the user's plug-ins start with this."""
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, choices: Iterable[str]) -> str:
     """A clause that offers the nearest known name, or lists them all: `did you mean 'grpo'?`.
 
     A name one edit away comes first, then one whose beginning is, then a similar one.
     """
-    names = sorted(known)
+    names = sorted(choices)
     name = name[: 2 * max(map(len, names), default=0)]  # a client's may have a million letters
     near = [word for word in names if is_one_edit(name, word)] or [
         word for word in names if len(name) > 2 and is_one_edit(name, word[: len(name) + 1])
@@ -51,9 +51,9 @@ def is_one_edit(first: str, second: str) -> bool:
     """
     shorter = min(len(first), len(second))
     start = next((n for n in range(shorter) if first[n] != second[n]), shorter)
-    one, two = first[start:], second[start:]
-    swapped = one[:2] == two[1::-1] and one[2:] == two[2:]
-    return first != second and (swapped or one[1:] in (two, two[1:]) or one == two[1:])
+    tail, other = first[start:], second[start:]
+    swapped = tail[:2] == other[1::-1] and tail[2:] == other[2:]
+    return first != second and (swapped or tail[1:] in (other, other[1:]) or tail == other[1:])
 
 
 class Shipped(NamedTuple):

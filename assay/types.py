@@ -124,7 +124,10 @@ class Message:
 
 def as_dicts(conversation: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as chat templates and chat APIs take them."""
-    return [{"role": one.role, "content": one.content, **one.fields} for one in conversation]
+    return [
+        {"role": message.role, "content": message.content, **message.fields}
+        for message in conversation
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +242,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
 
 

@@ -57,7 +57,9 @@ def check(
         runner = ProgramRunner(bounds, slots, allow_weak, progress)
         if to_calls is not None:
             conversion = converted(tasks, limit, runner)
-            calls = [checking.TaskReport(one.id, one, (), sound=True) for one in conversion.tasks]
+            calls = [
+                checking.TaskReport(task.id, task, (), sound=True) for task in conversion.tasks
+            ]
             checking.write_tasks(to_calls, calls)
             options.print_result(conversion.as_dict(), as_json, [], conversion.summary())
             return
@@ -68,9 +70,9 @@ def check(
     if output is not None:
         checking.write_tasks(output, reports)
     tables = [checking.table(reports)] if summary["flawed"] else []
-    kept = f"kept {summary['kept']} of {len(reports)} tasks"
+    end = f"kept {summary['kept']} of {len(reports)} tasks"
     if summary["flawed"] and report is None:
-        kept += "; --report FILE writes the reason of each finding"
-    options.print_result(summary, as_json, tables, kept)
+        end += "; --report FILE writes the reason of each finding"
+    options.print_result(summary, as_json, tables, end)
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)

@@ -70,12 +70,15 @@ def evaluate(
 
         done = evaluate_run(run, folder=out, progress=progress)
     lines = list[str]()
-    for one in done.evaluations:
-        details = [*axis_lines(one), *group_lines(one)]
-        lines += ["", title(one), *details] if details else []
-    forgeable = options.tell_forgeable(sum(one.forgeable for one in done.evaluations))
+    for evaluation in done.evaluations:
+        details = [*axis_lines(evaluation), *group_lines(evaluation)]
+        lines += ["", title(evaluation), *details] if details else []
+    forgeable = options.tell_forgeable(sum(evaluation.forgeable for evaluation in done.evaluations))
     end = "\n".join(["", *lines]) + f"{forgeable}\nreport   {done.folder / 'report.md'}"
-    result = {"evaluations": [asdict(one) for one in done.evaluations], "setups": done.setups}
+    result = {
+        "evaluations": [asdict(evaluation) for evaluation in done.evaluations],
+        "setups": done.setups,
+    }
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
 
 
@@ -96,7 +99,7 @@ def run_of(config: str | None, words: list[str], flags: Mapping[str, Any]) -> Ev
 
 def with_flags(command: Any, names: Iterable[str] = FLAGS) -> None:
     """Give a command an option for each of these FLAGS."""
-    own = signature(command, eval_str=True).parameters.values()
+    parameters = signature(command, eval_str=True).parameters.values()
     options_of_flags = [
         Parameter(
             name, Parameter.KEYWORD_ONLY, default=False if kind is bool else None,
@@ -104,8 +107,8 @@ def with_flags(command: Any, names: Iterable[str] = FLAGS) -> None:
         )
         for name, (_, kind, text) in FLAGS.items() if name in names
     ]  # fmt: skip
-    named = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
-    vars(command)["__signature__"] = Signature([*named, *options_of_flags])
+    explicit = [each for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
+    vars(command)["__signature__"] = Signature([*explicit, *options_of_flags])
 
 
 with_flags(evaluate)

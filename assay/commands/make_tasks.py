@@ -69,10 +69,10 @@ def make_tasks(
                 seconds=seconds, environment=environment,
             ))  # fmt: skip
     finally:
-        reports = [one.report() for one in makers]
-        if kept := sum(report["kept"] for report in reports):
-            result = {"kept": kept, "packages": reports}
-            end = f"\nkept {kept} tasks in {output / 'tasks.jsonl'}"
+        reports = [maker.report() for maker in makers]
+        if count_kept := sum(report["kept"] for report in reports):
+            result = {"kept": count_kept, "packages": reports}
+            end = f"\nkept {count_kept} tasks in {output / 'tasks.jsonl'}"
             options.print_result(result, as_json, [_table(reports)], end)
 
 

@@ -55,25 +55,27 @@ def _memory(forecasts: list[Forecast]) -> Table:
 
     from assay.train.memory import in_words
 
-    table = Table("memory", *(one.stage for one in forecasts), box=None, pad_edge=False)
+    table = Table("memory", *(stage.stage for stage in forecasts), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    for part in dict.fromkeys(name for one in forecasts for name in one.parts if one.parts[name]):
-        table.add_row(part, *(in_words(one.parts[part]) for one in forecasts))
-    table.add_row("at most at once", *(in_words(one.peak) for one in forecasts), style="bold")
-    table.add_row("there is", *(in_words(one.room) for one in forecasts))
+    for part in dict.fromkeys(
+        name for stage in forecasts for name in stage.parts if stage.parts[name]
+    ):
+        table.add_row(part, *(in_words(stage.parts[part]) for stage in forecasts))
+    table.add_row("at most at once", *(in_words(stage.peak) for stage in forecasts), style="bold")
+    table.add_row("there is", *(in_words(stage.room) for stage in forecasts))
     return table
 
 
-def _lines(one: Forecast) -> str:
+def _lines(stage: Forecast) -> str:
     from assay.train.memory import in_words
 
     shares = ", ".join(
-        f"{name.partition('/')[2].replace('_', ' ')} {share:.0%}"
-        for name, share in one.sample.items()
+        f"{key.partition('/')[2].replace('_', ' ')} {share:.0%}"
+        for key, share in stage.sample.items()
     )
     return (
-        f"\n{one.line}"
+        f"\n{stage.line}"
         + (f"\n  its completions: {shares}" if shares else "")
-        + f"\n  disk: {in_words(one.disk)} of {in_words(one.disk_free)} free"
+        + f"\n  disk: {in_words(stage.disk)} of {in_words(stage.disk_free)} free"
     )

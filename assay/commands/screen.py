@@ -54,14 +54,14 @@ def screen(
     options.quiet_transformers()
     with Progress() as progress:
         done = evaluate(run, progress=progress)
-    results = {one.id: one for one in done.evaluations[0].per_task}
+    results = {result.id: result for result in done.evaluations[0].per_task}
     judged = [task for task in load(tasks, limit=run.evaluate.limit) if task.id in results]
     rows, solved = [], {"never": 0, "sometimes": 0, "always": 0}
-    for task, one in ((task, results[task.id]) for task in judged):
-        failed = one.samples - one.passed
-        solved["always" if not failed else "sometimes" if one.passed else "never"] += 1
-        if one.passed >= at_least and failed >= samples - at_most:
-            rows.append(row_of(task) | {"rate": one.passed / one.samples})
+    for task, tally in ((task, results[task.id]) for task in judged):
+        failed = tally.samples - tally.passed
+        solved["always" if not failed else "sometimes" if tally.passed else "never"] += 1
+        if tally.passed >= at_least and failed >= samples - at_most:
+            rows.append(row_of(task) | {"rate": tally.passed / tally.samples})
     counts = ", ".join(f"{count} {often}" for often, count in solved.items())
     if not rows:
         raise DataError(

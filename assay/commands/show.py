@@ -42,15 +42,15 @@ def show(
 
 def _shown(run: dict[str, Any]) -> list[Any]:
     stages = [
-        [one["name"], one["step"], *(one["metrics"].get(name) for name in METRICS)]
-        for one in run["stages"]
+        [row["name"], row["step"], *(row["metrics"].get(name) for name in METRICS)]
+        for row in run["stages"]
     ]
     evaluations = [
-        [one["name"], one["tasks_spec"], f"{one['pass_at'][1]:.1%}",
-         f"{one['interval']['low']:.1%} to {one['interval']['high']:.1%}", one["mean_length"]]
-        for one in run["evaluations"]
+        [row["name"], row["tasks_spec"], f"{row['pass_at'][1]:.1%}",
+         f"{row['interval']['low']:.1%} to {row['interval']['high']:.1%}", row["mean_length"]]
+        for row in run["evaluations"]
     ]  # fmt: skip
-    alerts = [[one["stage"], one["step"], one["text"]] for one in run["alerts"]]
+    alerts = [[alert["stage"], alert["step"], alert["text"]] for alert in run["alerts"]]
     parts: list[Any] = [_text(f"\n{run['name']}, changed {run['age'] / 60:.0f} min ago")]
     for columns, rows in (
         (["stage", "step", *METRICS], stages),
@@ -68,7 +68,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     for column in columns:
         table.add_column(_text(column))
     for row in rows:
-        table.add_row(*(_text(f"{one:.4g}" if isinstance(one, float) else one) for one in row))
+        table.add_row(*(_text(f"{cell:.4g}" if isinstance(cell, float) else cell) for cell in row))
     return table
 
 

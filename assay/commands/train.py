@@ -78,11 +78,11 @@ def train(
 
         typer.echo(f"\n{compare([place]).markdown()}")
     if not outcome.finished:
-        chosen = [word for one in values or () for word in ("--set", one)]
-        chosen += ["--seeds", seeds] if seeds else []
+        words = [word for value in values or () for word in ("--set", value)]
+        words += ["--seeds", seeds] if seeds else []
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
         launch = ["torchrun", "--nproc-per-node", ranks, "--no-python"] if ranks != "1" else []
-        command = shlex.join([*launch, "assay", "train", str(config), *context.args, *chosen])
+        command = shlex.join([*launch, "assay", "train", str(config), *context.args, *words])
         typer.echo(f"stopped; continue with: {command}")
 
 
@@ -119,10 +119,10 @@ def _plans(
     place = Path(plan.stages[0].folder) / plan.stages[0].name
     if members and any(place.glob("*/config.toml")):
         raise SettingsError(f"{place} holds a single run; choose another --name for several")
-    own = (
+    runs = (
         [*words, *more, "--name", name, "--folder", f"{place}"] for name, more in members.items()
     )
-    return [options.checked_plan(config, one) for one in own] or [plan], place
+    return [options.checked_plan(config, run) for run in runs] or [plan], place
 
 
 def sweep(seeds: str, values: Sequence[str]) -> dict[str, list[str]]:
@@ -146,11 +146,11 @@ def sweep(seeds: str, values: Sequence[str]) -> dict[str, list[str]]:
             raise SettingsError(f"--seeds {seeds}: write the smaller one first, 0..4")
         axes.append([("seed", str(number)) for number in numbers])
     members = dict[str, list[str]]()
-    for chosen in filter(None, product(*axes)):
-        name = re.sub(r"[^\w.-]+", "-", "_".join(map("-".join, chosen)))
+    for point in filter(None, product(*axes)):
+        name = re.sub(r"[^\w.-]+", "-", "_".join(map("-".join, point)))
         if name in members:
             raise SettingsError(f"two runs of the sweep would be named {name}; train one apart")
-        members[name] = [word for key, value in chosen for word in (f"--{key}", value)]
+        members[name] = [word for key, value in point for word in (f"--{key}", value)]
     return members
 
 
@@ -161,9 +161,9 @@ def _show(outcome: Outcome) -> None:
     if outcome.evaluations:
         options.show("", table(outcome.evaluations))
     typer.echo()
-    for one in read_held_out(outcome.folder):
+    for row in read_held_out(outcome.folder):
         typer.echo(
-            f"{one.stage}: {one.paid:.1%} pass the paid checks of {one.family}, {one.passed:.1%}"
+            f"{row.stage}: {row.paid:.1%} pass the paid checks of {row.family}, {row.passed:.1%}"
             " those held out too"
         )
     if outcome.model:

@@ -149,7 +149,11 @@ def _layers(plan: Plan) -> tuple[Table, Table]:
     """
     merged: Table = {}
     changes = merge(*(change.table for change in plan.changes))
-    typed = [(one.words, {UNSET: one.table[UNSET]}) for one in plan.changes if UNSET in one.table]
+    typed = [
+        (change.words, {UNSET: change.table[UNSET]})
+        for change in plan.changes
+        if UNSET in change.table
+    ]
     changes.pop(UNSET, None)
     for where, table in [*((str(file.path), file.table) for file in plan.files[::-1]), *typed]:
         names = table.get(UNSET, [])
@@ -159,8 +163,8 @@ def _layers(plan: Plan) -> tuple[Table, Table]:
                 raise SettingsError(f"{where}: unset {name!r}, which nothing sets; {offer}")
             *tables, key = str(name).split(".")
             del reduce(dict.__getitem__, tables, merged)[key]
-        own = {key: value for key, value in table.items() if key != UNSET}
-        merged = merge(merged, deepcopy(own))  # the files keep what is taken away here
+        settings = {key: value for key, value in table.items() if key != UNSET}
+        merged = merge(merged, deepcopy(settings))  # the files keep what is taken away here
     return merged, changes
 
 

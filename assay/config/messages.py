@@ -26,7 +26,7 @@ WANTED = {
 def refusal(error: ValidationError, fields: Iterable[str], *within: str) -> SettingsError:
     """The first mistake in a table of settings in one line, unknown keys before all others.
 
-    `known` are the settings of the table as dotted names, and `within` is its place.
+    `fields` are the settings of the table as dotted names, and `within` is its place.
     """
     first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     kind = first["type"]
@@ -34,7 +34,7 @@ def refusal(error: ValidationError, fields: Iterable[str], *within: str) -> Sett
     name = ".".join(place)
     if kind == "extra_forbidden":
         names = [".".join([*within, key]) for key in fields]
-        options = [one for one in names if one.rpartition(".")[0] == name.rpartition(".")[0]]
+        options = [key for key in names if key.rpartition(".")[0] == name.rpartition(".")[0]]
         return SettingsError(f"unknown setting {name!r}{_hint(name, options)}", place)
     if kind == "missing":
         return SettingsError(f"setting {name!r} is missing", place)

@@ -22,18 +22,18 @@ def fitted(
     kind: str, name: str, function: Callable[..., Any], values: Mapping[str, Any], *within: str,
     common: Mapping[str, type] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
-    """`given` as the parameters of `function` but its first one, and as `common` ones that all
+    """`values` as the parameters of `function` but its first one, and as `common` ones that all
     plug-ins of a kind have.
 
     `within` is the place of the table. An array becomes a tuple, a string a path; 1 is not true.
     Raises SettingsError for an unknown parameter, a wrong value, or one without a default that is
     not given.
     """
-    own = list(inspect.signature(function).parameters.values())[1:]
-    by_name = {parameter.name: parameter for parameter in own if parameter.kind in NAMED}
-    if taken := sorted(common.keys() & by_name):
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    by_name = {parameter.name: parameter for parameter in parameters if parameter.kind in NAMED}
+    if twice := sorted(common.keys() & by_name):
         raise SettingsError(
-            f"{kind} {name!r} has a parameter `{taken[0]}`, which every {kind} has; rename it"
+            f"{kind} {name!r} has a parameter `{twice[0]}`, which every {kind} has; rename it"
         )
     kinds: dict[str, Any] = {word: NotRequired[hint] for word, hint in common.items()}
     for parameter in by_name.values():

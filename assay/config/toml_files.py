@@ -68,7 +68,7 @@ def _read(path: Path, above: list[TomlFile], folder: Path | None = None) -> Toml
     """`above` are the files that led here, each through its `base`; paths are relative to `folder`,
     or to the file's.
     """
-    named = f"{above[-1].path}: base {str(path)!r}" if above else f"settings file {path}"
+    source = f"{above[-1].path}: base {str(path)!r}" if above else f"settings file {path}"
     try:
         if path.resolve() in [file.path.resolve() for file in above]:
             raise SettingsError(f"{path} is its own base; correct `base`")
@@ -78,22 +78,22 @@ def _read(path: Path, above: list[TomlFile], folder: Path | None = None) -> Toml
         recipes = {file.stem: file for file in (RECIPES / "recipes").glob("*.toml")}
         if str(path) in recipes and not above:
             return _read(recipes[str(path)], above, folder=Path())
-        names = ", ".join(sorted(one for one in recipes if not one.startswith("seed")))
+        names = ", ".join(sorted(recipe for recipe in recipes if not recipe.startswith("seed")))
         raise SettingsError(
-            f"{named} not found; write the path of a TOML file, or a recipe: {names}, or another"
+            f"{source} not found; write the path of a TOML file, or a recipe: {names}, or another"
             " of docs/recipes.md"
         ) from None
     except IsADirectoryError:
-        raise SettingsError(f"{named} is a folder; write the path of a TOML file") from None
+        raise SettingsError(f"{source} is a folder; write the path of a TOML file") from None
     except UnicodeDecodeError as error:
         raise SettingsError(
-            f"{named} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+            f"{source} is not UTF-8 text (byte {error.start}); save it as UTF-8"
         ) from None
     except OSError as error:
         why = error.strerror or error
-        raise SettingsError(f"{named} cannot be read ({why}); choose another path") from None
+        raise SettingsError(f"{source} cannot be read ({why}); choose another path") from None
     except (ValueError, RuntimeError) as error:  # links in a circle; tables too deep
-        raise SettingsError(f"{named} cannot be read as TOML: {error}; correct the file") from None
+        raise SettingsError(f"{source} cannot be read as TOML: {error}; correct the file") from None
     return TomlFile(path, text, _each_path(table, folder or path.parent, _from_folder))
 
 
@@ -127,12 +127,12 @@ def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -
             return value
         path = split_spec(value)[1] if "tasks" in key else value
         before = value.removesuffix(path)
-        named = {
+        is_name = {
             "tasks": not path.endswith(ROWS),
             "engine.python": "/" not in path,
             "policy.model": path[:1] != "." and (path == "tiny" or not (folder / path).exists()),
         }
-        if Path(path).is_absolute() or named.get("tasks" if "tasks" in key else key):
+        if Path(path).is_absolute() or is_name.get("tasks" if "tasks" in key else key):
             return value
         path = change(folder, path)
         dots = "./" if key == "policy.model" and path[:1] not in "./" else ""
