@@ -51,8 +51,8 @@ class Clock(asyncio.SelectorEventLoop):
 class Dropping(Stream):
     """The rule before: a step takes what ends first, and what is too old then is dropped."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.dropped: list[int] = []
 
     async def publish(self, version: int) -> None:

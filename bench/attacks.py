@@ -332,15 +332,15 @@ def tried(grade: Grader, victim: Victim, program: str, scratch: str, patience: f
         finally:
             os._exit(0)
     os.close(writes)
-    said, ends = b"", time.monotonic() + patience
+    reply, ends = b"", time.monotonic() + patience
     while select.select([reads], [], [], max(0.0, ends - time.monotonic()))[0]:
         part = os.read(reads, 65_536)
-        said += part
-        if not part or f"{token}:".encode() in said:
+        reply += part
+        if not part or f"{token}:".encode() in reply:
             break
     os.close(reads)
     end(guard)
-    return next((word for word in ("pass", "fail") if f"{token}:{word};".encode() in said), "none")
+    return next((word for word in ("pass", "fail") if f"{token}:{word};".encode() in reply), "none")
 
 
 def end(guard: int) -> None:
@@ -429,9 +429,9 @@ def ours(attacks: list[Attack]) -> Outcomes:
         [Job(task, program) for _, task, program in rows],
         Limits(cpu_seconds=SECONDS, wall_seconds=3),
     )
-    said = {"pass": "pass", "infra": "none"}
+    words = {"pass": "pass", "infra": "none"}
     return {
-        (name, task.id): said.get(ran.verdict, "fail")
+        (name, task.id): words.get(ran.verdict, "fail")
         for (name, task, _), ran in zip(rows, done, strict=True)
     }
 
@@ -442,13 +442,13 @@ def show(name: str, outcomes: Outcomes | None, attacks: list[Attack], verbose: b
         return
     right = {REFERENCE: "pass", HONEST: "fail"}
     odd = [
-        f"{what} on {task}: {said}"
-        for (what, task), said in outcomes.items()
-        if right.get(what, said) != said
+        f"{what} on {task}: {verdict}"
+        for (what, task), verdict in outcomes.items()
+        if right.get(what, verdict) != verdict
     ]
-    tries = {key: said for key, said in outcomes.items() if key[0] not in right}
-    fooled = Counter(attack for (attack, _), said in tries.items() if said == "pass")
-    passes, none = (sum(said == word for said in tries.values()) for word in ("pass", "none"))
+    tries = {key: verdict for key, verdict in outcomes.items() if key[0] not in right}
+    fooled = Counter(attack for (attack, _), verdict in tries.items() if verdict == "pass")
+    passes, none = (sum(verdict == word for verdict in tries.values()) for word in ("pass", "none"))
     print(f"{name:16}  {len(fooled):3} of {len(attacks)}  {passes:4} of {len(tries)}  {none:4}")
     for line in odd:
         print(f"    but {line}")

@@ -140,15 +140,15 @@ class Killer:
 
     def victims(self, kind: str) -> list[int]:
         commands = processes()
-        named: dict[str, Callable[[str, str], bool]] = {
+        matchers: dict[str, Callable[[str, str], bool]] = {
             "follower": lambda command, rank: "assay train" in command and rank == "1",
             "leader": lambda command, rank: "assay train" in command and rank == "0",
             "vLLM server": lambda command, _: "api_server" in command and "reaper" not in command,
             "vLLM engine": lambda command, _: "EngineCore" in command,
             "reaper": lambda command, _: "vllm.reaper" in command,
         }
-        if kind in named:
-            return [pid for pid, command in commands.items() if named[kind](*command)]
+        if kind in matchers:
+            return [pid for pid, command in commands.items() if matchers[kind](*command)]
         if kind == "torchrun":
             return [self.job.process.pid] if self.job.process else []
         running = [service.process.pid for service in self.services if service.process]

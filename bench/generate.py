@@ -184,8 +184,8 @@ def measure(size: Size, dtype: str, arguments: argparse.Namespace) -> dict[str, 
             wall, cpu = time.perf_counter() - wall, clock() - cpu
             total = sum(lengths)
             rounds[name].append((total / wall, total / cpu, statistics.mean(lengths)))
-            said = f"{size.label}, round {number + 1}, {name}: {total / wall:,.0f} tokens/s"
-            print(f"{said}, {total / cpu:,.0f} by CPU time", file=sys.stderr, flush=True)
+            line = f"{size.label}, round {number + 1}, {name}: {total / wall:,.0f} tokens/s"
+            print(f"{line}, {total / cpu:,.0f} by CPU time", file=sys.stderr, flush=True)
     return rounds
 
 

@@ -154,25 +154,25 @@ def open_files(pid: int) -> int:
         return 0
 
 
-def drawn(runs: int, seed: int) -> list[tuple[str, str]]:
+def draw_programs(runs: int, seed: int) -> list[tuple[str, str]]:
     """Name (or the verdict that a benign program must get) and program of each run."""
     draw = random.Random(seed)
     often = [name for name in HOSTILE if name not in RARE]
-    chosen: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     for _ in range(runs):
         kind = draw.random()
         if kind < 0.5:
             program, verdict = draw.choice(list(BENIGN.items()))
-            chosen.append((verdict, program))
+            rows.append((verdict, program))
         else:
             name = draw.choice(RARE if kind > 0.98 else often)
-            chosen.append((name, HOSTILE[name]))
-    return chosen
+            rows.append((name, HOSTILE[name]))
+    return rows
 
 
 async def soak(runs: int, slots: int, seed: int) -> list[str]:
     """Judge them all; what was not as promised."""
-    chosen = drawn(runs, seed)
+    rows = draw_programs(runs, seed)
     every = max(1, runs // 25)
     broken: list[str] = []
     verdicts: Counter[tuple[str, str]] = Counter()
@@ -184,9 +184,9 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
         watch = Watch(supervisor)
         done = 0
         async for index, execution in judge.stream(
-            Job(TASK, f"{program}\n# {at}") for at, (_, program) in enumerate(chosen)
+            Job(TASK, f"{program}\n# {at}") for at, (_, program) in enumerate(rows)
         ):
-            name, program = chosen[index]
+            name, program = rows[index]
             verdicts[name, execution.verdict.value] += 1
             expected = BENIGN.get(program)
             ok = (

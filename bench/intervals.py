@@ -107,12 +107,12 @@ def main() -> None:
         return f"{100 * coverage(shape, *setting, runs):.1f}"
 
     def false(shape: str, setting: Setting) -> str:
-        share, held = compared(shape, 0.0, *setting, runs)
-        return f"{100 * share:.1f}; {100 * held:.1f}"
+        share, cover = compared(shape, 0.0, *setting, runs)
+        return f"{100 * share:.1f}; {100 * cover:.1f}"
 
     def power(difference: str, setting: Setting) -> str:
-        share, held = compared(POWER, float(difference) / (1 - SHAPES[POWER][0]), *setting, runs)
-        return f"{100 * share:.0f}; {100 * held:.1f}"
+        share, cover = compared(POWER, float(difference) / (1 - SHAPES[POWER][0]), *setting, runs)
+        return f"{100 * share:.0f}; {100 * cover:.1f}"
 
     show("pass@1 covered, %", settings, covered, list(SHAPES))
     cheap = [setting for setting in settings if setting != (500, 16)]

@@ -65,7 +65,7 @@ async def ours(file: Path, workers: int) -> tuple[float, float, float, int]:
     from assay.tasks import load
 
     tasks = load(f"humaneval:{file}")
-    begun = time.perf_counter()
+    start = time.perf_counter()
     async with Judge(slots=workers) as judge:
         # processes start with their first program
         await judge.all([Job(task, f"{task.reference}\n# first") for task in tasks[:8]])
@@ -73,7 +73,7 @@ async def ours(file: Path, workers: int) -> tuple[float, float, float, int]:
         jobs = [Job(task, task.reference) for task in tasks]
         passed = sum([execution.verdict == "pass" async for _, execution in judge.stream(jobs)])
         ended, cpu = time.perf_counter(), spent() - before
-    return ended - started, ended - begun, cpu, passed
+    return ended - started, ended - start, cpu, passed
 
 
 async def exchanges(workers: int) -> tuple[float, float, int]:
@@ -84,7 +84,7 @@ async def exchanges(workers: int) -> tuple[float, float, int]:
     task = Task(
         "sum", "", tuple(Exchange(f"{n} {n * n}\n", f"{n + n * n}\n") for n in range(100)), ""
     )
-    begun = time.perf_counter()
+    start = time.perf_counter()
     async with Judge(slots=workers, stop_early=False) as judge:
         await judge.run(Job(task, "print(0)"))
         started = time.perf_counter()
@@ -92,7 +92,7 @@ async def exchanges(workers: int) -> tuple[float, float, int]:
             Job(task, f"a, b = map(int, input().split())\nprint(a + b)  # {n}") for n in range(10)
         ]
         passed = sum([execution.passed async for _, execution in judge.stream(jobs)])
-        return time.perf_counter() - started, started - begun, passed
+        return time.perf_counter() - started, started - start, passed
 
 
 def timed(arguments: list[str]) -> list[float]:
@@ -114,7 +114,7 @@ async def executables(workers: int) -> tuple[float, float, int]:
     from assay.sandbox.limits import Limits
     from assay.sandbox.program import Program
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     sandbox = Sandbox("assay.judge.warmup")
     await sandbox.start(Limits(), workers, probe_isolation().walls)
     language = language_named("c")
@@ -126,7 +126,7 @@ async def executables(workers: int) -> tuple[float, float, int]:
     results = await asyncio.gather(*(sandbox.run(program) for _ in range(1000)))
     ended = time.perf_counter()
     await sandbox.close()
-    return ended - started, started - begun, sum(result.stdout == b"3" for result in results)
+    return ended - started, started - start, sum(result.stdout == b"3" for result in results)
 
 
 def rate(count: int, seconds: list[float]) -> str:

@@ -89,7 +89,7 @@ Verdicts = list[tuple[bool, bool]]
 
 def serial(every: Sequence[Design], synthesise: bool) -> tuple[float, Verdicts]:
     """Seconds, and the verdicts of the published rule and of yosys."""
-    begun, verdicts = time.perf_counter(), Verdicts()
+    start, verdicts = time.perf_counter(), Verdicts()
     with tempfile.TemporaryDirectory() as folder:
         for design in every:
             for name, text in (
@@ -113,7 +113,7 @@ def serial(every: Sequence[Design], synthesise: bool) -> tuple[float, Verdicts]:
                 run_made = subprocess.run(YOSYS.run, cwd=folder, capture_output=True, check=False)
                 hardware = run_made.returncode == 0
             verdicts.append((right, hardware))
-    return time.perf_counter() - begun, verdicts
+    return time.perf_counter() - start, verdicts
 
 
 async def judged(
@@ -122,11 +122,11 @@ async def judged(
     """Seconds without the judge's start, and its verdicts."""
     async with Judge(slots=slots) as judge:
         await judge.execute(language_named("verilog").hello, language="verilog")
-        begun = time.perf_counter()
+        start = time.perf_counter()
         hardware = [judge.execute(design.source, language=YOSYS) for design in every if synthesise]
         both = judge.all([Job(design.task, design.source) for design in every]), together(hardware)
         ends, synthesised = await asyncio.gather(*both)
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - start
         passed = [result.execution.verdict is Verdict.PASS for result in synthesised] or [
             False
         ] * len(every)
@@ -151,9 +151,9 @@ async def costs(rounds: int) -> None:
             for number in range(rounds + 1):
                 source = language.hello + "\n" * number
                 for seconds in (first, again):
-                    begun = time.perf_counter()
+                    start = time.perf_counter()
                     run = await judge.execute(source, language=name)
-                    seconds.append(1000 * (time.perf_counter() - begun))
+                    seconds.append(1000 * (time.perf_counter() - start))
                     assert run.execution.output.strip() == "hello", (name, run)
         print(f"{name:12} {statistics.median(first[1:]):8.1f} {statistics.median(again[1:]):8.1f}")
 

@@ -123,7 +123,7 @@ def measure(
     ours.update()
     ours.update()
     gpu = size.device == "cuda"
-    held = torch.cuda.memory_allocated() if gpu else 0
+    base = torch.cuda.memory_allocated() if gpu else 0
     seconds = []
     for _ in range(size.rounds):
         if gpu:
@@ -134,7 +134,7 @@ def measure(
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds), (
-        (torch.cuda.max_memory_allocated() - held) / 2**30 if gpu else 0.0
+        (torch.cuda.max_memory_allocated() - base) / 2**30 if gpu else 0.0
     )
 
 

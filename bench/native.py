@@ -55,9 +55,9 @@ async def soak(runs: int, slots: int, seed: int) -> tuple[list[str], int]:
         for attack in NATIVE_ATTACKS:
             compiled = await sandbox.run(compiler(attack)) if attack.language == "c" else None
             pairs.append((attack, prepared(attack, compiled)))
-        chosen = [pairs[at % len(pairs)] for at in range(runs)]
-        draw.shuffle(chosen)
-        left, started = iter(enumerate(chosen, start=1)), time.perf_counter()
+        sample = [pairs[at % len(pairs)] for at in range(runs)]
+        draw.shuffle(sample)
+        left, started = iter(enumerate(sample, start=1)), time.perf_counter()
 
         async def work() -> None:
             for number, (attack, program) in left:

@@ -85,8 +85,8 @@ def compare(name: str, folder: Path, config: Path, settings: Sequence[str]) -> s
     """A row of the table: told, taken, and how far the first is from the second."""
     planned, _ = run("plan", str(config), "--json", *settings)
     estimate = max(stage["peak"] for stage in json.loads(planned)["stages"])
-    _, taken = run("train", str(config), "--folder", str(folder), *settings)
-    return f"| {name} | {estimate >> 20} | {taken >> 20} | {estimate / taken - 1:+.0%} |"
+    _, peak = run("train", str(config), "--folder", str(folder), *settings)
+    return f"| {name} | {estimate >> 20} | {peak >> 20} | {estimate / peak - 1:+.0%} |"
 
 
 def answers(folder: Path) -> Iterator[str]:

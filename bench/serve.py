@@ -45,7 +45,7 @@ class HttpRequest:
     path: str
     body: bytes
     status: int
-    said: str
+    content: str
     """What the answer must hold."""
 
 
@@ -84,9 +84,9 @@ def request_of(kind: str, number: int) -> HttpRequest:
     return HttpRequest("/judge", b" " * int((BODY_MB + 0.1) * 2**20), 413, "larger than")
 
 
-def judged(program: str, said: str) -> HttpRequest:
+def judged(program: str, verdict: str) -> HttpRequest:
     return HttpRequest(
-        "/judge", json.dumps({"task": DOUBLE, "program": program}).encode(), 200, said
+        "/judge", json.dumps({"task": DOUBLE, "program": program}).encode(), 200, verdict
     )
 
 
@@ -110,7 +110,7 @@ async def client(port: int, kinds: list[tuple[int, str]], load: Load) -> None:
         load.statuses[status] += 1
         if status == 200 and kind != "slow":
             load.seconds.append(time.perf_counter() - started)
-        if status != request.status or request.said not in text:
+        if status != request.status or request.content not in text:
             load.wrong.append(f"{kind}: {status} {text[:200]}")
         if not reusable:
             writer.close()

@@ -148,7 +148,7 @@ class Race:
         """Print the peaks of the third step of one side."""
         peak = Peak()
         self.run(who, 3, peak.begin, peak.end)
-        print(json.dumps(peak.found))
+        print(json.dumps(peak.largest))
 
     def memory(self, who: str) -> str:
         """`measure_memory` in a process of its own, which returns freed memory to the system."""
@@ -165,17 +165,17 @@ class Peak:
     """Memory of the last step in MiB: above what is held before it, and of the process."""
 
     def __init__(self) -> None:
-        self.held = 0.0
-        self.found = (0.0, 0.0)
+        self.base = 0.0
+        self.largest = (0.0, 0.0)
 
     def begin(self) -> None:
         gc.collect()
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-        self.held = status("VmRSS")
+        self.base = status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
 
     def end(self) -> None:
-        self.found = status("VmHWM") - self.held, status("VmHWM")
+        self.largest = status("VmHWM") - self.base, status("VmHWM")
 
 
 def lengths_of(size: Size) -> str:

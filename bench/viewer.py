@@ -215,12 +215,12 @@ def in_browser(address: str) -> Iterator[tuple[str, tuple[float, float, float]]]
             tool = page.context.new_cdp_session(page)
             tool.send("Performance.enable")
             first: Action = lambda page: page.goto(address)  # noqa: E731
-            for name, (act, drawn) in ({"first content": (first, "tr.chosen")} | CLICKS).items():
+            for name, (act, selector) in ({"first content": (first, "tr.chosen")} | CLICKS).items():
                 busy = thread_seconds(tool)
                 page.evaluate("window.longest = 0")
                 start = time.perf_counter()
                 act(page)
-                page.wait_for_selector(drawn)
+                page.wait_for_selector(selector)
                 took = time.perf_counter() - start
                 page.wait_for_timeout(SETTLED)
                 longest = page.evaluate("window.longest") / 1000
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
     answered: dict[str, list[tuple[float, ...]]] = {}
-    drawn: dict[str, list[tuple[float, ...]]] = {}
+    by_click: dict[str, list[tuple[float, ...]]] = {}
     with TemporaryDirectory() as name:
         folder = Path(name)
         make_run(folder / "large")
@@ -258,11 +258,11 @@ def main() -> None:
                 answered.setdefault(question, []).append(seconds)
             with serving(folder) as (address, _):
                 for click, times in in_browser(address):
-                    drawn.setdefault(click, []).append(times)
+                    by_click.setdefault(click, []).append(times)
     total, load = STEPS * GROUPS * SIZE, os.getloadavg()[0]
     print(f"{total:,} rollouts, {rounds} rounds, load {load:.1f} on {os.cpu_count()} cores")
     table("request", ("seconds", "slowest", "CPU"), answered)
-    table("in Chromium", ("seconds", "slowest", "longest task", "CPU of the page"), drawn)
+    table("in Chromium", ("seconds", "slowest", "longest task", "CPU of the page"), by_click)
 
 
 def answers(folder: Path) -> Iterator[tuple[str, tuple[float, float]]]:

@@ -66,7 +66,7 @@ def process_steps() -> dict[str, Callable[[], None]]:
 
 def milliseconds(step: Callable[[], None]) -> float:
     """CPU time of one fork that takes `step` and ends, its parent's included."""
-    begun = time.process_time()
+    start = time.process_time()
     pid = kernel.fork()
     if pid == 0:
         try:
@@ -74,7 +74,7 @@ def milliseconds(step: Callable[[], None]) -> float:
         finally:
             os._exit(0)
     _, _, child = os.wait4(pid, 0)
-    return (time.process_time() - begun + child.ru_utime + child.ru_stime) * 1000
+    return (time.process_time() - start + child.ru_utime + child.ru_stime) * 1000
 
 
 def measured(required: list[str]) -> tuple[float, dict[str, list[float]]]:
@@ -84,9 +84,9 @@ def measured(required: list[str]) -> tuple[float, dict[str, list[float]]]:
     if child == 0:
         try:
             rules = access_rules(0)
-            begun = time.perf_counter()
+            start = time.perf_counter()
             walls.enclose_family(rules, required)
-            once = (time.perf_counter() - begun) * 1000
+            once = (time.perf_counter() - start) * 1000
             steps = process_steps()
             times: dict[str, list[float]] = {name: [] for name in steps}
             for _ in range(FORKS):
@@ -131,10 +131,10 @@ def groups(rounds: int) -> None:
         if child == 0:
             time.sleep(0.2)
             os._exit(0)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         group = cgroups.make(f"bench{number}", 512 * MIB, 64)
         group.add(child)
-        times.append((time.perf_counter() - begun) * 1000)
+        times.append((time.perf_counter() - start) * 1000)
         os.waitpid(child, 0)
         group.remove()
     print(
@@ -147,10 +147,10 @@ TASK = Task("one", "", (Check("assert one() == 1"),), "one")
 
 
 async def first_verdict() -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     async with Judge(slots=1) as judge:
         await judge.run(Job(TASK, "def one(): return 1"))
-        return (time.perf_counter() - begun) * 1000
+        return (time.perf_counter() - start) * 1000
 
 
 def starts(rounds: int) -> None:

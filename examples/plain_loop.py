@@ -33,8 +33,8 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 def logprobs(model: torch.nn.Module, tokens: Tensor, mask: Tensor) -> Tensor:
     """Log p of each token after the first, [B, T] -> [B, T - 1]; 0 where the mask is 0."""
     logits = model(tokens, attention_mask=(tokens != 0).long()).logits[:, :-1].float()
-    chosen = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
-    return chosen.masked_fill(mask[:, 1:] == 0, 0.0)
+    logprobs = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
+    return logprobs.masked_fill(mask[:, 1:] == 0, 0.0)
 
 
 def padded(rows: list[list[int]]) -> Tensor:

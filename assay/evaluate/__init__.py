@@ -37,5 +37,5 @@ def evaluate_model(
     from assay.tuning import set_variables
 
     set_variables()
-    named = {"policy.model": str(model), "evaluate.tasks": tasks, **(changes or {})}
-    return evaluate(load_evaluation(None, words_of(named), {}), folder=folder)
+    settings = {"policy.model": str(model), "evaluate.tasks": tasks, **(changes or {})}
+    return evaluate(load_evaluation(None, words_of(settings), {}), folder=folder)

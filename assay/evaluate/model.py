@@ -90,8 +90,8 @@ def evaluate(
     if alone:
         return EvaluationResult(evaluations, setups, folders[0])
     folder = folder or RUNS / f"evals-{hash_of(list(map(identity, setups)))[:8]}"
-    older, named = _table(folder).get("setups", {}), dict(zip(rows, setups, strict=True))
-    write_report(folder, [*read_report(folder), *evaluations], setups=older | named)
+    older, newer = _table(folder).get("setups", {}), dict(zip(rows, setups, strict=True))
+    write_report(folder, [*read_report(folder), *evaluations], setups=older | newer)
     return EvaluationResult(evaluations, setups, folder)
 
 

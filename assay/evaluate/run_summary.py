@@ -53,8 +53,8 @@ def run_summary(folder: Path) -> Iterator[str]:
     texts = {file.parent.name: file.read_text(encoding="utf-8") for file in files}
     yield "## Run"
     yield grid([STAGES, *(_stage(folder / name, text) for name, text in texts.items())])
-    named = ", ".join(map(" ".join, versions("assay", "torch", "transformers").items()))
-    yield f"Times are in UTC. Versions: {named}, on {platform.system()} {platform.machine()}."
+    packages = ", ".join(map(" ".join, versions("assay", "torch", "transformers").items()))
+    yield f"Times are in UTC. Versions: {packages}, on {platform.system()} {platform.machine()}."
     yield from (f"![{file.stem}]({file.name})" for file in sorted(folder.glob("*.png")))
     for name, text in texts.items():
         yield f"### Settings of {name}"

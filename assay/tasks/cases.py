@@ -156,8 +156,8 @@ def function_task(
 ) -> Task:
     """A task that shows its problem as comments, below the prelude and above the starter code."""
     problem = "".join(f"# {line}".rstrip() + "\n" for line in prompt.strip().split("\n"))
-    begun = starter.strip("\n").rstrip() or f"# Define `{entry_point.rpartition('().')[2]}`."
-    stub = f"{prelude}\n{problem}\n{begun}\n"
+    opening = starter.strip("\n").rstrip() or f"# Define `{entry_point.rpartition('().')[2]}`."
+    stub = f"{prelude}\n{problem}\n{opening}\n"
     return Task(task_id, prompt, checks, entry_point, stub=stub, **fields)
 
 
@@ -179,16 +179,16 @@ def _is_call(case: Mapping[str, Any]) -> bool:
 
 def _function(case: Mapping[str, Any]) -> Any:
     metadata = case.get("metadata")
-    named = metadata.get("func_name") if isinstance(metadata, Mapping) else None
-    return case.get("fn_name") or named
+    name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+    return case.get("fn_name") or name
 
 
 def _entry_point(cases: Cases, starter: str) -> str:
     """`f` where the starter code defines that function; else `Solution().f`, for which the judge
     takes a method of a class Solution, or else a function.
     """
-    function, begun = FUNCTION.search(starter), CLASS.search(starter)
-    method = METHOD.search(starter, begun.end()) if begun else None
+    function, start = FUNCTION.search(starter), CLASS.search(starter)
+    method = METHOD.search(starter, start.end()) if start else None
     name = cases.name or next((match[1] for match in (method, function) if match), "")
     if not name.isidentifier():
         raise LeftOutError("that name no function")

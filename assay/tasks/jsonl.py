@@ -16,7 +16,7 @@ from assay.languages import language_named
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, published, repository, task_set
 from assay.tasks.maths import right_answer
-from assay.tasks.python_source import around, called, defines, parsed
+from assay.tasks.python_source import around, called_function, defines, parsed
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
 from assay.types import Call, Check, Message, Task, TestFunctions
@@ -303,7 +303,7 @@ def _entry_point(row: Row) -> str:
         return row.text("entry_point")
     tests = [parsed(test, row, "tests") for test in _tests(row) if not is_doctest(test)]
     field = "reference" if "reference" in row.fields else "canonical_solution"
-    function = called(tests, parsed(row.text(field, default=""), row, field))
+    function = called_function(tests, parsed(row.text(field, default=""), row, field))
     if function is None:
         raise row.wrong(
             "'entry_point' is missing; add the name of the function that the tests call, or a"

@@ -65,11 +65,11 @@ def task_of(row: Row) -> Task:
         if row.fields.get("private_test_cases"):
             cases = joined(cases, cases_of(_unpacked(row, "private_test_cases")))
     metadata = parsed_json(row, "metadata")
-    named = str(metadata.get("func_name") or "") if isinstance(metadata, dict) else ""
+    name = str(metadata.get("func_name") or "") if isinstance(metadata, dict) else ""
     return task_of_cases(
         f"LiveCodeBench/{row.fields.get('question_id') or row.place}",
         row.text(content),
-        replace(cases, name=cases.name or named),
+        replace(cases, name=cases.name or name),
         starter=row.text("starter_code", default=""),
     )
 

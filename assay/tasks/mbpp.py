@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.humaneval import STOP
-from assay.tasks.python_source import called, parsed
+from assay.tasks.python_source import called_function, parsed
 from assay.tasks.rows import PublicSet, Row
 from assay.types import Check, Task
 
@@ -58,7 +58,7 @@ def task_of(row: Row) -> Task:
     code, tests = row.text("code"), row.texts("test_list")
     if not tests:
         raise row.wrong("'test_list' is empty; add an assert, or remove the row")
-    entry_point = called(
+    entry_point = called_function(
         [parsed(test, row, "test_list") for test in tests], parsed(code, row, "code")
     )
     if entry_point is None:

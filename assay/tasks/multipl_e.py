@@ -40,22 +40,22 @@ def task_of(row: Row) -> Task:
     Raises LeftOutError for a row whose tests call nothing, DataError for a malformed one.
     """
     language, prompt, tests = row.language(), TUPLES.sub("", row.text("prompt")), row.text("tests")
-    called = CALLED.search(tests)
-    if called is None:
+    match = CALLED.search(tests)
+    if match is None:
         raise LeftOutError("without tests")
     if language != "python":
         if language not in STOPS:
             raise LeftOutError(f"in {language}, whose tests cannot be run")
         check = own_tests(language, prompt, tests)
-        stop, name, function = STOPS[language], row.text("name"), called[called.lastindex or 0]
+        stop, name, function = STOPS[language], row.text("name"), match[match.lastindex or 0]
         return Task(name, prompt, (check,), function, language, stub=prompt, stop=stop)
     return Task(
         id=row.text("name"),
         prompt=prompt,
         checks=(Check(tests),),
-        entry_point=called[1],
+        entry_point=match[1],
         stub=prompt,
-        setup=around(prompt, row, "prompt", called[1]),
+        setup=around(prompt, row, "prompt", match[1]),
         stop=row.texts("stop_tokens"),
     )
 

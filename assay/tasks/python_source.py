@@ -41,7 +41,7 @@ def around(stub: str, row: Row, field: str, name: str) -> str:
     return f"{rest}\n" if rest else ""
 
 
-def called(tests: list[ast.Module], reference: ast.Module) -> str | None:
+def called_function(tests: list[ast.Module], reference: ast.Module) -> str | None:
     """The one function of `reference` that the tests call; functions count before classes, the
     first call first.
     """

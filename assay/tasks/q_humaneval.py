@@ -90,18 +90,18 @@ def call(test: ast.expr, values: Values) -> Call:
     expected, tolerance = ast.Constant(True), 0.0  # type: ast.expr, float
     match test:
         case ast.Compare(
-            ast.Call(ast.Name("abs"), [ast.BinOp(called, ast.Sub(), right)]), [ast.Lt()], [least]
+            ast.Call(ast.Name("abs"), [ast.BinOp(tested, ast.Sub(), right)]), [ast.Lt()], [least]
         ):
             expected, tolerance = right, value(least, values)
-        case ast.Compare(ast.Call(ast.Name("tuple" | "list"), [called]), [ast.Eq()], [right]):
+        case ast.Compare(ast.Call(ast.Name("tuple" | "list"), [tested]), [ast.Eq()], [right]):
             expected = right
-        case ast.Compare(called, [ast.Eq() | ast.Is()], [right]):
+        case ast.Compare(tested, [ast.Eq() | ast.Is()], [right]):
             expected = right
-        case ast.UnaryOp(ast.Not(), called):
+        case ast.UnaryOp(ast.Not(), tested):
             expected = ast.Constant(False)
-        case called:
+        case tested:
             pass
-    match called:
+    match tested:
         case ast.Call(ast.Name("candidate"), arguments, []):
             inputs = [value(argument, values) for argument in arguments]
             packed = Packer().text(inputs), Packer().text(value(expected, values))

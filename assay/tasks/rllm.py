@@ -61,15 +61,15 @@ def task_of(row: Row) -> Task:
 
 def _functional(task_id: str, prompt: str, source: str, reference: str | None) -> Task:
     """LeetCode's form: a `check(candidate)` that ends with its call on a method of Solution."""
-    called = CHECKED.search(source)
-    if called is None:
+    match = CHECKED.search(source)
+    if match is None:
         raise LeftOutError("whose check does not end with check(Solution().method)")
     fields: dict[str, Any] = {"setup": PRELUDE, "reference": reference and with_prelude(reference)}
     return function_task(
         task_id,
         prompt,
-        (Check(f"{source[: called.start()]}check(candidate)"),),
-        entry_point=f"Solution().{called[1]}",
+        (Check(f"{source[: match.start()]}check(candidate)"),),
+        entry_point=f"Solution().{match[1]}",
         starter=first_block(prompt) if "```" in prompt else "",
         **fields,
     )

@@ -31,13 +31,13 @@ def rtllm(split: str = "all") -> Iterator[Task]:
     """
     for bench in _files("rtllm", "" if split == "all" else split, "testbench.v"):
         prompt = _text(bench.with_name("design_description.txt"))
-        named = re.search(r"Module name:\s*(\w+)", prompt)
+        match = re.search(r"Module name:\s*(\w+)", prompt)
         reference = _one(bench.parent, "verified_*.v")
-        if named is None:
+        if match is None:
             raise DataError(f"{bench.parent}: the description names no module; add `Module name:`")
-        for top in _tops(reference or "", named[1])[-1:]:
-            reference = re.sub(rf"\b{top}\b", named[1], reference or "")
-        yield _task(bench, prompt, "", named[1], PASSED, reference)
+        for top in _tops(reference or "", match[1])[-1:]:
+            reference = re.sub(rf"\b{top}\b", match[1], reference or "")
+        yield _task(bench, prompt, "", match[1], PASSED, reference)
 
 
 @task_set

@@ -130,5 +130,5 @@ def folder_rows(folder: Path) -> Iterator[Row]:
             fields |= dict(json.loads((home / "tests.json").read_text()))
         except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
             raise DataError(f"{file}: not a task of SWE-bench 5 ({one_line(error)})") from None
-        named = {str(name): value for name, value in fields.items()}
-        yield Row({"instance_id": home.name, **named}, f"{file}, task {home.name}")
+        texts = {str(name): value for name, value in fields.items()}
+        yield Row({"instance_id": home.name, **texts}, f"{file}, task {home.name}")

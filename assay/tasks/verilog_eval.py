@@ -36,10 +36,10 @@ def verilog_eval(split: str = "spec_to_rtl") -> Iterator[Task]:
     """VerilogEval: version 1 (human, machine), version 2 (code_complete, spec_to_rtl)."""
     warn_of_version()
     described = DESCRIPTIONS.rows(split) if split in DESCRIPTIONS.splits else ()
-    said = {row.text("task_id"): row for row in described}
+    descriptions = {row.text("task_id"): row for row in described}
     for row in VERILOG_EVAL.rows(split):
         if "canonical_solution" in row.fields:
-            yield task_of_v1(row, said.get(row.text("task_id"), row))
+            yield task_of_v1(row, descriptions.get(row.text("task_id"), row))
         else:
             yield task_of_v2(row)
 

@@ -143,13 +143,13 @@ def separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
     misses.
     """
     empty, single, *rest = _trial_inputs(drill, draw)
-    chosen, alive = [empty, single], list(near_misses(drill))
-    while len(chosen) < CHECKS:
+    inputs, alive = [empty, single], list(near_misses(drill))
+    while len(inputs) < CHECKS:
         best = max(rest, key=lambda value: sum(_differ(drill, miss, value) for miss in alive))
         rest.remove(best)
-        chosen.append(best)
+        inputs.append(best)
         alive = [miss for miss in alive if not _differ(drill, miss, best)]
-    return chosen[2:] + chosen[:2]
+    return inputs[2:] + inputs[:2]
 
 
 def demonstrations(
@@ -164,8 +164,8 @@ def demonstrations(
     wrong = [
         miss for miss in near_misses(drill) if any(_differ(drill, miss, value) for value in inputs)
     ]
-    drawn = draw.choices(list(styles), list(styles.values()), k=DEMONSTRATIONS)
+    writers = draw.choices(list(styles), list(styles.values()), k=DEMONSTRATIONS)
     return tuple(
         style(draw.choice(wrong) if wrong and draw.random() < WRONG_SHARE else drill)
-        for style in drawn
+        for style in writers
     )
