@@ -124,10 +124,7 @@ class Message:
 
 def as_dicts(conversation: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as chat templates and chat APIs take them."""
-    return [
-        {"role": message.role, "content": message.content, **message.fields}
-        for message in conversation
-    ]
+    return [{"role": m.role, "content": m.content, **m.fields} for m in conversation]
 
 
 @dataclass(frozen=True, slots=True)

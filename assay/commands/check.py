@@ -57,9 +57,7 @@ def check(
         runner = ProgramRunner(bounds, slots, allow_weak, progress)
         if to_calls is not None:
             conversion = converted(tasks, limit, runner)
-            calls = [
-                checking.TaskReport(task.id, task, (), sound=True) for task in conversion.tasks
-            ]
+            calls = [checking.TaskReport(t.id, t, (), sound=True) for t in conversion.tasks]
             checking.write_tasks(to_calls, calls)
             options.print_result(conversion.as_dict(), as_json, [], conversion.summary())
             return

@@ -178,9 +178,7 @@ class Learner:
         updated: dict[int, Sample] = {}
         for piece in self.ranks.rounds(self._micro_batches(samples)):
             output = self._forward(self._batch(piece))
-            rows = [
-                tensor.cpu() for tensor in (output.logprobs, output.values) if tensor is not None
-            ]
+            rows = [part.cpu() for part in (output.logprobs, output.values) if part is not None]
             for row, sample in enumerate(piece):
                 fields: dict[str, Any] = {
                     name: to_array(values[row, : len(sample.tokens)])
