@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -258,3 +259,16 @@ match used:
 """
     names = "alias Class method self parameter keyword field function variable item error"
     assert {*bound_names(ast.parse(source))} == {*names.split(), "pattern", "rest"}
+
+
+SHARED = {
+    "Clock", "Job", "LostError", "Message", "Pool", "Remote", "Request", "Result", "Service",
+    "Settings", "Stream",
+}  # fmt: skip
+"""Names of several classes; none is to be added. `Settings` is that of each algorithm's file."""
+
+
+def test_two_classes_never_share_a_name() -> None:
+    names = Counter(node.name for tree in trees().values() for node in ast.walk(tree)
+                    if isinstance(node, ast.ClassDef))  # fmt: skip
+    assert {name for name, count in names.items() if count > 1} <= SHARED

@@ -21,7 +21,7 @@ from assay.progress import Progress, UnfailingStream
 if TYPE_CHECKING:
     from assay.config.load import Plan
     from assay.train.learner import OpenLearner
-    from assay.train.stages import Outcome
+    from assay.train.stages import PlanOutcome
 
 
 def train(
@@ -154,7 +154,7 @@ def sweep(seeds: str, values: Sequence[str]) -> dict[str, list[str]]:
     return members
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: PlanOutcome) -> None:
     from assay.evaluate.report import table
     from assay.evaluate.run_summary import read_held_out
 

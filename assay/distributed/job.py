@@ -48,7 +48,7 @@ SHARED = ("step", "whole_policy", "save", "restore")
 """What every rank does at once."""
 
 
-class Job:
+class RankJob:
     """The place of this process among the ranks; `minutes` is how long one waits for the others
     within a call.
     """
@@ -152,7 +152,7 @@ class Job:
 class Leader:
     """A learner whose calls every rank makes."""
 
-    def __init__(self, learner: Learner, job: Job) -> None:
+    def __init__(self, learner: Learner, job: RankJob) -> None:
         self._learner, self._job, self._done = learner, job, 0
 
     def __getattr__(self, name: str) -> Any:
@@ -177,7 +177,7 @@ def leading(minutes: float) -> Iterator[OpenLearner]:
     Where `torchrun` is killed, its ranks would go on: the leader gets SIGTERM instead, as from it.
     """
     Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
-    job = Job(minutes)
+    job = RankJob(minutes)
 
     def lead(
         settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
@@ -208,7 +208,7 @@ def follow(minutes: float) -> None:
         signal.signal(number, signal.SIG_IGN)  # the leader ends the job
     logging.disable(logging.WARNING)  # and warns for all
     warnings.simplefilter("ignore")
-    job = Job(minutes)
+    job = RankJob(minutes)
     learner: Any = None
     name = "the start"
     try:
@@ -231,7 +231,7 @@ def follow(minutes: float) -> None:
 
 
 def _open(
-    job: Job, settings: RunSettings, steps: int, temperature: float, whole: Policy | None = None
+    job: RankJob, settings: RunSettings, steps: int, temperature: float, whole: Policy | None = None
 ) -> Learner:
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))

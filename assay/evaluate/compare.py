@@ -44,7 +44,7 @@ NOTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """One evaluation, and where it comes from."""
 
     evaluation: Evaluation
@@ -65,7 +65,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelRow:
     """A line of the table: an evaluation, or those of one recipe over seeds."""
 
     model: str
@@ -104,7 +104,7 @@ class Compared:
 class Comparison:
     """What `compare` returns."""
 
-    rows: list[Row]
+    rows: list[ModelRow]
     comparisons: list[Compared]
     notes: list[str]
 
@@ -147,7 +147,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     return Comparison(rows, compared, list(_notes(results, rows, compared)))
 
 
-def _results(path: Path) -> list[Result]:
+def _results(path: Path) -> list[RunResult]:
     """The evaluations at a path. Raises DataError if there are none."""
     folder = path.parent if path.name == "report.json" else path
     if read_report(folder):
@@ -168,7 +168,7 @@ def _natural(name: str) -> list[str]:
     return [part.zfill(9) for part in re.findall(r"\d+|\D+", name)]
 
 
-def _of_report(folder: Path) -> list[Result]:
+def _of_report(folder: Path) -> list[RunResult]:
     evaluations = read_report(folder)
     if not evaluations:
         return []
@@ -180,7 +180,7 @@ def _of_report(folder: Path) -> list[Result]:
     ]
 
 
-def _result(entry: Evaluation, setup: dict[str, Any], folder: Path) -> Result:
+def _result(entry: Evaluation, setup: dict[str, Any], folder: Path) -> RunResult:
     model = Path(str(setup.get("model", {}).get("model", "")))
     trained = model.parent.name == "checkpoints"
     model = model.resolve()
@@ -197,7 +197,7 @@ def _result(entry: Evaluation, setup: dict[str, Any], folder: Path) -> Result:
         [recipe, entry.name, entry.tasks_spec, entry.samples, entry.temperature, conditions]
     )
     name = entry.name if setup else str(folder / entry.name)
-    return Result(entry, name, run, method, recipe, group, setup, not setup)
+    return RunResult(entry, name, run, method, recipe, group, setup, not setup)
 
 
 def _recipe(table: dict[str, Any], stage: Path) -> str:
@@ -208,8 +208,8 @@ def _recipe(table: dict[str, Any], stage: Path) -> str:
     return json.dumps(shared, sort_keys=True).replace(run, "")
 
 
-def _require_same_content(results: Sequence[Result]) -> None:
-    first_of: dict[frozenset[str], Result] = {}
+def _require_same_content(results: Sequence[RunResult]) -> None:
+    first_of: dict[frozenset[str], RunResult] = {}
     for result in results:
         if content := result.setup.get("tasks_sha256"):
             other = first_of.setdefault(
@@ -222,15 +222,15 @@ def _require_same_content(results: Sequence[Result]) -> None:
                 )
 
 
-def _groups(results: Sequence[Result]) -> list[list[Result]]:
+def _groups(results: Sequence[RunResult]) -> list[list[RunResult]]:
     """The results of one recipe together, each run once, in the order of the first of each."""
-    groups: dict[str, dict[Path, Result]] = {}
+    groups: dict[str, dict[Path, RunResult]] = {}
     for result in results:
         groups.setdefault(result.group, {})[result.run] = result
     return [list(group.values()) for group in groups.values()]
 
 
-def _row(group: Sequence[Result]) -> Row:
+def _row(group: Sequence[RunResult]) -> ModelRow:
     first, name = group[0].evaluation, group[0].name
     by_seed = [{task.id: task.passed / task.samples for task in result.evaluation.per_task}
                for result in group]  # fmt: skip
@@ -241,7 +241,7 @@ def _row(group: Sequence[Result]) -> Row:
     if seeds.deviation is not None:
         name = re.sub(r"(.*seed)\W?\d+", rf"\1s ({len(group)})", name, count=1)
         interval = _over_seeds(seeds, list(rates.values()), first.samples)
-    return Row(
+    return ModelRow(
         name, group[0].method, first.tasks_spec, seeds, interval, sum(rates.values()), len(rates),
         fmean(result.evaluation.mean_length for result in group), rates, first.samples,
         first.temperature,
@@ -258,7 +258,7 @@ def _over_seeds(seeds: SeedSpread, rates: Sequence[float], samples: int) -> Inte
     return Interval(max(0.0, seeds.mean - down), min(1.0, seeds.mean + up))
 
 
-def _comparisons(rows: Sequence[Row]) -> Iterator[Compared]:
+def _comparisons(rows: Sequence[ModelRow]) -> Iterator[Compared]:
     for place, row in enumerate(rows):
         for other in sorted(rows[:place], key=lambda other: other.temperature != row.temperature):
             common = [id for id in other.rates if id in row.rates]
@@ -272,7 +272,7 @@ def _comparisons(rows: Sequence[Row]) -> Iterator[Compared]:
 
 
 def _notes(
-    results: Sequence[Result], rows: Sequence[Row], comparisons: Sequence[Compared]
+    results: Sequence[RunResult], rows: Sequence[ModelRow], comparisons: Sequence[Compared]
 ) -> Iterator[str]:
     yield NOTES["tasks"]
     if any(row.seeds.seeds > 1 for row in rows):
@@ -300,7 +300,7 @@ def _notes(
         yield f"`p, Holm` is adjusted for {len(comparisons)} comparisons."
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[ModelRow]) -> str:
     header = ["model", "method", "seeds", "pass@1", "95 %", "passed/tasks", "tokens"]
     return grid([header] + [
         [row.model, row.method or "none", str(row.seeds.seeds), _pass_at_1(row.seeds),

@@ -46,7 +46,7 @@ class EvaluationResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EvaluationRow:
     """One model on one task set: a row of the report, with a folder for its samples."""
 
     run: EvaluationRun
@@ -98,7 +98,7 @@ def evaluate(
 def _evaluate(
     run: EvaluationRun, sets: Mapping[str, Sequence[Task]], environment: Environment,
     out: Path | None, alone: bool, progress: Progress,
-) -> list[tuple[Row, Evaluation]]:  # fmt: skip
+) -> list[tuple[EvaluationRow, Evaluation]]:  # fmt: skip
     """The rows of one model. Its engine starts only where samples are missing."""
     progress.phase(f"loading model {run.policy.model}")
     subject = subject_of(run, progress)
@@ -115,7 +115,7 @@ def _evaluate(
         setup = setup_of(capped, subject.files, prompter, task_prompts)
         folder = out if out and alone else (out or RUNS) / folder_name(setup)
         _claim(folder, setup, progress)
-        rows.append(Row(capped, task_prompts, setup, folder))
+        rows.append(EvaluationRow(capped, task_prompts, setup, folder))
     done = [_finished(row, progress) for row in rows]
 
     async def sample() -> list[Evaluation]:
@@ -132,8 +132,8 @@ def _evaluate(
 
 
 async def _sample(
-    row: Row, subject: Subject, prompter: Prompter, environment: Environment, engine: Engine,
-    judge: AnyJudge, progress: Progress,
+    row: EvaluationRow, subject: Subject, prompter: Prompter, environment: Environment,
+    engine: Engine, judge: AnyJudge, progress: Progress,
 ) -> Evaluation:  # fmt: skip
     """Samples and judges what is missing, and writes the row's report."""
     settings = row.run.evaluate
@@ -165,7 +165,7 @@ async def _sample(
     return evaluation
 
 
-def _finished(row: Row, progress: Progress) -> Evaluation | None:
+def _finished(row: EvaluationRow, progress: Progress) -> Evaluation | None:
     """The stored evaluation, where all its samples are there."""
     with SampleFile(row.folder / "samples.jsonl") as file:
         if file.rows:

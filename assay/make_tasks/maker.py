@@ -21,7 +21,7 @@ from assay.errors import DataError, SettingsError
 from assay.judge import Job, Judge
 from assay.judge.kinds import repository as kind
 from assay.judge.patches import unified
-from assay.make_tasks.operators import Edit, Source, sites
+from assay.make_tasks.operators import Edit, SourceFile, sites
 from assay.make_tasks.sources import name_of, read_tree, source_files
 from assay.make_tasks.statement import Reword, exception, statement
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
@@ -162,7 +162,7 @@ class Maker:
         for path in source_files(self._tree):
             data = (self._tree / path).read_bytes()
             with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-                source = Source(data)
+                source = SourceFile(data)
                 self._is_known(path, hash(ast.dump(source.tree)))
                 for operator, edit in sites(source):
                     places[operator].append(Bug(operator, path, edit, data))
@@ -231,7 +231,7 @@ class Maker:
         for test in failing:
             tests[test.partition("::")[0]].append(test)
         try:
-            files = {path: Source((self._tree / path).read_bytes()) for path in tests}
+            files = {path: SourceFile((self._tree / path).read_bytes()) for path in tests}
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return "", {}, {}
         before: Texts = {path: source.data.decode() for path, source in files.items()}

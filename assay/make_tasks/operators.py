@@ -52,7 +52,7 @@ class Edit:
         return data[: self.start] + self.new + data[self.end :]
 
 
-class Source:
+class SourceFile:
     """A source file: its bytes, its syntax tree, and where a node stands.
 
     Raises SyntaxError or ValueError for bytes that are no Python in UTF-8.
@@ -117,17 +117,19 @@ class Source:
         return Edit(first, after, b"")
 
 
-OPERATORS: dict[str, Callable[[Source, ast.AST], Edits]] = {}
+OPERATORS: dict[str, Callable[[SourceFile, ast.AST], Edits]] = {}
 """By the name that the table of `assay make-tasks` shows."""
 
 
-def operator(function: Callable[[Source, ast.AST], Edits]) -> Callable[[Source, ast.AST], Edits]:
+def operator(
+    function: Callable[[SourceFile, ast.AST], Edits],
+) -> Callable[[SourceFile, ast.AST], Edits]:
     """Register an operator: it gets a source and one of its nodes, and yields edits."""
     OPERATORS[function.__name__] = function
     return function
 
 
-def sites(source: Source) -> Iterator[tuple[str, Edit]]:
+def sites(source: SourceFile) -> Iterator[tuple[str, Edit]]:
     """All edits with the name of their operator, in the order of the tree. Annotations, decorators
     and the insides of f-strings, whose places Python 3.11 does not know, are left alone.
     """
@@ -147,14 +149,14 @@ def sites(source: Source) -> Iterator[tuple[str, Edit]]:
 
 
 @operator
-def comparison(source: Source, node: ast.AST) -> Edits:
+def comparison(source: SourceFile, node: ast.AST) -> Edits:
     """`<` for `<=`, `==` for `!=`, `is` for `is not`."""
     if isinstance(node, ast.Compare):
         yield from source.tokens([node.left, *node.comparators], node.ops)
 
 
 @operator
-def arithmetic(source: Source, node: ast.AST) -> Edits:
+def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
     """`-` for `+`, `//` for `*`; formatted and joined string literals are left alone."""
     if isinstance(node, ast.BinOp | ast.AugAssign):
         ends = [getattr(node, name) for name in node._fields[::2]]
@@ -163,14 +165,14 @@ def arithmetic(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def connective(source: Source, node: ast.AST) -> Edits:
+def connective(source: SourceFile, node: ast.AST) -> Edits:
     """`or` for `and`, and the other way round."""
     if isinstance(node, ast.BoolOp):
         yield from source.tokens(node.values, [node.op] * (len(node.values) - 1))
 
 
 @operator
-def dropped_condition(source: Source, node: ast.AST) -> Edits:
+def dropped_condition(source: SourceFile, node: ast.AST) -> Edits:
     """`a` for `a and b` or `a or b`; and `b`."""
     if isinstance(node, ast.BoolOp):
         for left, right in pairwise(node.values):
@@ -179,7 +181,7 @@ def dropped_condition(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def negation(source: Source, node: ast.AST) -> Edits:
+def negation(source: SourceFile, node: ast.AST) -> Edits:
     """`x` for `not x`, and `if not x` for `if x`."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
@@ -189,7 +191,7 @@ def negation(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def constant(source: Source, node: ast.AST) -> Edits:
+def constant(source: SourceFile, node: ast.AST) -> Edits:
     """A whole number that is off by one, and `True` for `False`."""
     if not isinstance(node, ast.Constant):
         return
@@ -202,7 +204,7 @@ def constant(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def removed_branch(source: Source, node: ast.AST) -> Edits:
+def removed_branch(source: SourceFile, node: ast.AST) -> Edits:
     """An `if` without `else` goes, or the `else` and `elif` of one that has them; one side of a
     conditional expression; one `except` of several.
     """
@@ -221,7 +223,7 @@ def removed_branch(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def dropped_statement(source: Source, node: ast.AST) -> Edits:
+def dropped_statement(source: SourceFile, node: ast.AST) -> Edits:
     """A call, an assignment, a `return` before others, `break` or `continue` goes."""
     if isinstance(node, ast.Module | ast.ClassDef):
         return
@@ -233,7 +235,7 @@ def dropped_statement(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def wrong_name(source: Source, node: ast.AST) -> Edits:
+def wrong_name(source: SourceFile, node: ast.AST) -> Edits:
     """Another parameter or variable of the function, and another attribute of `self`."""
     if isinstance(node, Function):
         names = [name for name in _inside(node) if isinstance(name, ast.Name | ast.arg)]
@@ -247,7 +249,7 @@ def wrong_name(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def swapped_arguments(source: Source, node: ast.AST) -> Edits:
+def swapped_arguments(source: SourceFile, node: ast.AST) -> Edits:
     """`f(b, a)` for `f(a, b)`."""
     if isinstance(node, ast.Call) and source.text(node.func) != b"isinstance":
         for left, right in pairwise(node.args):
@@ -258,7 +260,7 @@ def swapped_arguments(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def dropped_argument(source: Source, node: ast.AST) -> Edits:
+def dropped_argument(source: SourceFile, node: ast.AST) -> Edits:
     """A keyword argument that follows another argument goes."""
     if isinstance(node, ast.Call):
         keywords = [keyword for keyword in node.keywords if keyword.arg]
@@ -267,7 +269,7 @@ def dropped_argument(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def boundary(source: Source, node: ast.AST) -> Edits:
+def boundary(source: SourceFile, node: ast.AST) -> Edits:
     """A slice or range that begins one later, ends one earlier, or begins at the start."""
     if isinstance(node, ast.Slice):
         lower, upper = node.lower, node.upper
@@ -284,7 +286,7 @@ def boundary(source: Source, node: ast.AST) -> Edits:
 
 
 @operator
-def wrong_call(source: Source, node: ast.AST) -> Edits:
+def wrong_call(source: SourceFile, node: ast.AST) -> Edits:
     """A function or method beside the right one: `max` for `min`, `rfind` for `find`."""
     function = node.func if isinstance(node, ast.Call) else None
     if isinstance(function, ast.Name | ast.Attribute) and _name(function) in CALLS:
@@ -313,7 +315,7 @@ def _inside(function: Function) -> Iterator[ast.AST]:
             nodes += reversed(list(ast.iter_child_nodes(node)))
 
 
-def _neighbours(source: Source, nodes: list[ast.AST]) -> Edits:
+def _neighbours(source: SourceFile, nodes: list[ast.AST]) -> Edits:
     """Each name that is read becomes one of those before and after it in the order in which they
     are first bound.
     """

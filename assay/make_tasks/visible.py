@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Mapping
 
-from assay.make_tasks.operators import Edit, Function, Source
+from assay.make_tasks.operators import Edit, Function, SourceFile
 
 CONTEXT = 2
 """Lines before and after a change that tell a copy of the code from code like it."""
@@ -14,7 +14,7 @@ SHORTEST = 12
 Names = tuple[str, ...]
 
 
-def functions_of(source: Source, test: str) -> list[tuple[Function, list[ast.stmt]]]:
+def functions_of(source: SourceFile, test: str) -> list[tuple[Function, list[ast.stmt]]]:
     """The function of a test, with the block it is in; all of that name where a class inherits
     it, none where the file has none.
     """
@@ -31,7 +31,7 @@ def functions_of(source: Source, test: str) -> list[tuple[Function, list[ast.stm
     return [functions[names]] if names in functions else same_name
 
 
-def without_tests(source: Source, tests: Iterable[str]) -> bytes:
+def without_tests(source: SourceFile, tests: Iterable[str]) -> bytes:
     """A test file without the functions of the tests that have these ids, or without all of a name
     where a class inherits it; empty where one is not written in the file as a function.
     """

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay.train.stages import Outcome
+    from assay.train.stages import PlanOutcome
 
 
 def train(
     config: str | Path, changes: Mapping[str, Any] | None = None, *, fresh: bool = False
-) -> Outcome:  # fmt: skip
+) -> PlanOutcome:  # fmt: skip
     """Train as `assay train` does: `train("mine.toml", {"stages.grpo.steps": 2})`.
 
     `config` is a settings file or the name of a recipe; `changes` are settings by their dotted

@@ -27,7 +27,7 @@ from assay.sync import in_own_thread, on_signals, run_in_thread, together
 from assay.trackers.rollouts import write_rollouts
 from assay.train.estimate import Forecast, estimate, evaluations_of, size_of, static_parts
 from assay.train.memory import DeviceMemory, in_words
-from assay.train.run import Run, Stage, open_run
+from assay.train.run import Stage, StageRun, open_run
 from assay.train.stages import prepare_all, with_start
 from assay.types import Metrics, Sample
 
@@ -113,7 +113,7 @@ async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast
 
 
 async def _activations(
-    run: Run, samples: Sequence[Sample], gradients: int, memory: DeviceMemory
+    run: StageRun, samples: Sequence[Sample], gradients: int, memory: DeviceMemory
 ) -> int:
     """Bytes that learning from the samples takes beside what stays."""
     memory.reset_peak()
@@ -149,7 +149,7 @@ def _require_room(stage: Stage, parts: Mapping[str, int], room: int, budget: int
     )
 
 
-async def _one_step(run: Run) -> tuple[Metrics, Metrics, int]:
+async def _one_step(run: StageRun) -> tuple[Metrics, Metrics, int]:
     """Seconds and shares of a real step and of as many completions of an evaluation as run at
     once; and the bytes of the step's rollouts.
     """
@@ -172,7 +172,7 @@ async def _one_step(run: Run) -> tuple[Metrics, Metrics, int]:
     return seconds, {name: data.metrics[name] for name in SAMPLED if name in data.metrics}, size
 
 
-async def _evaluation_seconds(run: Run) -> float:
+async def _evaluation_seconds(run: StageRun) -> float:
     """Seconds to generate an evaluation's completions, from as many as run at once."""
     settings, engine = run.stage.settings.evaluate, run.context.engine
     assert settings is not None, "there are prompts"

@@ -5,10 +5,10 @@ SFT, DPO and RL run this same loop; only the run's algorithm and data source dif
 
 from __future__ import annotations
 
-from assay.train.run import Run
+from assay.train.run import StageRun
 
 
-async def train(run: Run) -> None:
+async def train(run: StageRun) -> None:
     """Train from the newest checkpoint to the last step, or until the run is asked to stop.
 
     Raises MachineError when the judge, the disk or the numbers fail; saved checkpoints stay.

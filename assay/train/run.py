@@ -94,7 +94,7 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Run:
+class StageRun:
     """A stage while it trains."""
 
     stage: Stage
@@ -201,7 +201,7 @@ class Run:
 @asynccontextmanager
 async def open_run(
     stage: Stage, progress: Progress, make_learner: OpenLearner = Learner
-) -> AsyncIterator[Run]:
+) -> AsyncIterator[StageRun]:
     """Open a stage with its policy, source, judge and trackers at its newest checkpoint.
 
     Raises UserError, before it writes to the stage's folder, when something cannot be used.
@@ -240,7 +240,7 @@ async def open_run(
             tokens=partial(vocabulary, policy.chat.tokenizer) if stage.generates else None,
         )  # fmt: skip
         closing.callback(tracker.close)
-        run = Run(
+        run = StageRun(
             stage, folder, learner, source, context, tracker, evaluation, steps, done, done,
             progress,
         )  # fmt: skip
@@ -312,7 +312,7 @@ async def make_source(
 
 
 @contextmanager
-def _stopping_on_signals(run: Run) -> Iterator[None]:
+def _stopping_on_signals(run: StageRun) -> Iterator[None]:
     """On the first SIGINT, SIGTERM or SIGHUP the step still finishes; a second SIGINT or SIGTERM
     kills the process. Under `nohup` SIGHUP stays ignored. Outside of the main thread nothing is
     changed.

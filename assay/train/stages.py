@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanOutcome:
     """The result of a plan."""
 
     folder: Path
@@ -73,7 +73,7 @@ def run_plan(
     fresh: bool = False,
     progress: Progress | None = None,
     make_learner: OpenLearner = Learner,
-) -> Outcome:
+) -> PlanOutcome:
     """Run every stage of the plan: finished stages are skipped, a stopped stage continues.
 
     `fresh` deletes the run's folder first. Raises UserError before anything is written when
@@ -104,7 +104,7 @@ def run_plan(
     evaluations = read_report(run_folder)
     folders = {settings.stage: StageFolder(settings) for settings in plan.stages}
     advice = _advice(evaluations, folders) if evaluations else ""
-    return Outcome(run_folder, evaluations, previous, best, finished, advice)
+    return PlanOutcome(run_folder, evaluations, previous, best, finished, advice)
 
 
 def _advice(evaluations: Sequence[Evaluation], folders: Mapping[str, StageFolder]) -> str:

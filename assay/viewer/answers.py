@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from assay.errors import UserError
 from assay.maths.comparison import paired_difference
 from assay.viewer.folders import Kind, RunFiles, RunsFolder
-from assay.viewer.rollouts import Filter, RolloutFiles
+from assay.viewer.rollouts import RolloutFiles, RolloutFilter
 from assay.viewer.suspects import rows, suspects, tasks
 
 Parameters = Mapping[str, str]
@@ -20,14 +20,14 @@ MOST_ROWS = 500
 ORDERS = ("step", "-step", "reward", "-reward", "length", "-length")
 
 
-FILTER, FILTERS = TypeAdapter(Filter), tuple(field.name for field in fields(Filter))
+FILTER, FILTERS = TypeAdapter(RolloutFilter), tuple(field.name for field in fields(RolloutFilter))
 
 
 class UnknownError(UserError):
     """A question about something that is not there."""
 
 
-class Answers:
+class ViewerAnswers:
     """Answers about the runs of a folder. A name in a question is only ever looked up among those
     that were found there.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.files import write_atomically
-from assay.viewer.answers import Answers
+from assay.viewer.answers import ViewerAnswers
 from assay.viewer.folders import RunsFolder
 from assay.viewer.server import assets
 
@@ -26,13 +26,13 @@ def export_page(folder: RunsFolder, file: Path) -> str:
     """Write the page with every run of the folder, and NEWEST rollouts of each stage and kind;
     return a line that says what it holds. Raises UserError where a step is trained again meanwhile.
     """
-    data = _data(Answers(folder))
+    data = _data(ViewerAnswers(folder))
     write_atomically(file, _page(json.dumps(data)))
     count, size = len(data["rollouts"]), file.stat().st_size
     return f"{file}: {len(data['run'])} runs, {count} rollouts, {size / 1e6:.1f} MB"
 
 
-def _data(answers: Answers) -> dict[str, Any]:
+def _data(answers: ViewerAnswers) -> dict[str, Any]:
     """The answers to what the page asks, by their parameters (page/local.js reads them)."""
     runs = answers.runs({})
     parts = ("run", "rows", "rollouts", "suspects", "tasks", "evaluations")

@@ -46,7 +46,7 @@ CUT, PIECE, TOKENS = 20_000, 200_000, 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class RolloutFilter:
     """Which rollouts to list; what is empty does not matter."""
 
     step: int | None = None
@@ -102,7 +102,7 @@ class RolloutFiles:
                 self._search.cache_clear()
             return self._index
 
-    def select(self, rule: Filter, order: str = "step") -> pa.Table:
+    def select(self, rule: RolloutFilter, order: str = "step") -> pa.Table:
         """The rows of the index that pass the filter, by `step`, `reward` or `length`; the largest
         first where `order` starts with `-`.
         """
@@ -254,7 +254,7 @@ def last_turns(rows: pa.Table) -> pa.Table:
     )
 
 
-def _masks(table: pa.Table, rule: Filter) -> Iterator[Any]:
+def _masks(table: pa.Table, rule: RolloutFilter) -> Iterator[Any]:
     """What a row must be, but for what is searched."""
     tasks, verdicts = (pc.cast(table[name], pa.string()) for name in ("task_id", "verdict"))
     passes, part = str(Verdict.PASS), rule.task.removeprefix("~")

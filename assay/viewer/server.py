@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay.errors import SettingsError
 from assay.http import AMBIGUOUS
 from assay.registry import one_line
-from assay.viewer.answers import Answers, UnknownError
+from assay.viewer.answers import UnknownError, ViewerAnswers
 from assay.viewer.folders import RunsFolder
 
 HOST = "127.0.0.1"
@@ -81,7 +81,7 @@ def assets() -> dict[str, bytes]:
 
 def build(folder: RunsFolder) -> ASGIApp:
     """The application: the page's files, and /api/NAME for each question."""
-    files, answers = assets(), Answers(folder)
+    files, answers = assets(), ViewerAnswers(folder)
     routes = [
         Route(f"/{'' if path == 'index.html' else path}", _file(path, data))
         for path, data in files.items()

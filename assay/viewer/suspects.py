@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assay.types import Verdict
-from assay.viewer.rollouts import LISTED, PLACES, Filter, RolloutFiles, row_keys
+from assay.viewer.rollouts import LISTED, PLACES, RolloutFiles, RolloutFilter, row_keys
 
 MOST = 50
 """Rows of each list."""
@@ -40,9 +40,11 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
     table, paid = files.index(), _paid_programs(files)
     lists = {
         "pass the checks that pay, and fail one that is held out of the reward": files.select(
-            Filter(verdict="gap"), "-reward"
+            RolloutFilter(verdict="gap"), "-reward"
         ),
-        "pass, and could have forged it": files.select(Filter(verdict="forgeable"), "-reward"),
+        "pass, and could have forged it": files.select(
+            RolloutFilter(verdict="forgeable"), "-reward"
+        ),
         f"fail, and get {UNEARNED:.0%} of a pass's reward or more for something else": _unearned(
             table
         ),

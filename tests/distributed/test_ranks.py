@@ -39,8 +39,8 @@ evaluate = { tasks = "drills:test", every = 2, max_tokens = 24, limit = 8 }
 
 BETWEEN = """
 import os, signal
-from assay.distributed.job import Job
-job = Job(0.05)
+from assay.distributed.job import RankJob
+job = RankJob(0.05)
 if job.number:
     os.kill(os.getpid(), signal.SIGSTOP)
 try:

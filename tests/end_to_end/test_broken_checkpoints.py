@@ -20,7 +20,7 @@ from assay.errors import DataError, ModelError
 from assay.evaluate.subject import models_of, subject_of
 from assay.progress import Progress
 from assay.train.export import export
-from assay.train.stages import Outcome
+from assay.train.stages import PlanOutcome
 from tests.end_to_end.nursery import finish
 from tests.train.test_stages import PLAN, run
 
@@ -67,7 +67,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-def go(folder: Path, *words: str) -> Outcome:
+def go(folder: Path, *words: str) -> PlanOutcome:
     """Run the plan in a folder; copies of it hold the same run."""
     with chdir(folder):
         return run(Path(), SETTINGS, *words)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.make_tasks.operators import OPERATORS, Edit, Source, sites
+from assay.make_tasks.operators import OPERATORS, Edit, SourceFile, sites
 
 EDITS = {
     "comparison": [
@@ -80,7 +80,7 @@ TABLE = [(name, *row) for name, rows in EDITS.items() for row in rows]
 
 
 def edited(name: str, code: str) -> list[str]:
-    source = Source(code.encode())
+    source = SourceFile(code.encode())
     return [one.apply(source.data).decode() for kind, one in sites(source) if kind == name]
 
 
@@ -96,7 +96,7 @@ def test_each_operator_is_shown_by_a_row_of_the_table_and_there_are_more_than_ei
 
 def test_an_edit_keeps_every_other_byte_of_a_file_with_crlf_and_other_letters() -> None:
     code = "# é\r\ndef f(a):\r\n    'ü'\r\n    return a  <  1  # ö\x0c\r\n".encode()
-    (edit,) = [one for name, one in sites(Source(code)) if name == "comparison"]
+    (edit,) = [one for name, one in sites(SourceFile(code)) if name == "comparison"]
     assert edit == Edit(code.index(b"<"), code.index(b"<") + 1, b"<=")
     assert edit.apply(code) == code.replace(b"<", b"<=")
 
@@ -109,9 +109,9 @@ def test_annotations_decorators_and_f_strings_are_left_alone() -> None:
 @pytest.mark.parametrize("data", [b"\xef\xbb\xbfa = 1", b"a = '\xff'", b"def", b"a\x00"])
 def test_a_file_that_is_no_plain_python_in_utf8_is_refused(data: bytes) -> None:
     with pytest.raises((SyntaxError, ValueError)):
-        Source(data)
+        SourceFile(data)
 
 
 def test_sites_come_in_the_same_order_each_time() -> None:
     code = Path(ast.__file__).read_bytes()
-    assert list(sites(Source(code))) == list(sites(Source(code)))
+    assert list(sites(SourceFile(code))) == list(sites(SourceFile(code)))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from assay.errors import SettingsError
-from assay.make_tasks.operators import Source
+from assay.make_tasks.operators import SourceFile
 from assay.make_tasks.statement import (
     INSTRUCTION,
     MOST_LINES,
@@ -45,14 +45,14 @@ E     At index 0"""
 
 
 def test_a_test_is_shown_by_what_it_does() -> None:
-    source = Source(FILE)
+    source = SourceFile(FILE)
     assert body(source, "t.py::TestC::test_d") == "a = pkg.g()\nself.assertEqual(a, 1)"
     assert body(source, "t.py::test_a[1]") == "assert pkg.f(x) == [\n    1,\n]"
     assert body(source, "t.py::test_b") == body(source, "t.py") == ""
 
 
 def test_a_long_test_is_shown_by_its_first_lines() -> None:
-    source = Source(b"def test_a():\n" + b"    a = 1\n" * 100)
+    source = SourceFile(b"def test_a():\n" + b"    a = 1\n" * 100)
     assert body(source, "t.py::test_a").splitlines() == ["a = 1"] * MOST_LINES + ["..."]
 
 
@@ -67,19 +67,21 @@ def test_the_shortest_failure_is_reported() -> None:
         "t.py::TestC::test_d": SAID,
         "u.py::b": SAID,
     }
-    assert statement("pkg", failures, {"t.py": Source(FILE)}) == (
+    assert statement("pkg", failures, {"t.py": SourceFile(FILE)}) == (
         "`pkg` has a bug. This code, with the names of `t.py`, should run without an error:\n\n"
         "```python\na = pkg.g()\nself.assertEqual(a, 1)\n```\n\nIt fails with:\n\n"
         "```\nAssertionError: 2 != 1\n  At index 0\n```\n\n"
         "Find the cause in the package's code and fix it."
     )
-    shown = statement("pkg", {"t.py::test_a[3]": "E   TypeError: no"}, {"t.py": Source(FILE)})
+    shown = statement("pkg", {"t.py::test_a[3]": "E   TypeError: no"}, {"t.py": SourceFile(FILE)})
     assert "without an error:\n\n```python\n# with 3\nassert pkg.f(x)" in shown
 
 
 def test_a_failure_that_cannot_be_shown_makes_no_statement() -> None:
-    assert statement("pkg", {"t.py::test_b": SAID, "u.py::c": SAID}, {"t.py": Source(FILE)}) == ""
-    assert statement("pkg", {"t.py::test_a": ""}, {"t.py": Source(FILE)}) == ""
+    assert (
+        statement("pkg", {"t.py::test_b": SAID, "u.py::c": SAID}, {"t.py": SourceFile(FILE)}) == ""
+    )
+    assert statement("pkg", {"t.py::test_a": ""}, {"t.py": SourceFile(FILE)}) == ""
 
 
 def worded(url: str, report: str) -> str:

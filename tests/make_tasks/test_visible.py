@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.make_tasks.operators import Edit, Source
+from assay.make_tasks.operators import Edit, SourceFile
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
 
 TESTS = b"""import pytest
@@ -27,7 +27,7 @@ BUG = Edit(CODE.index(b"[1:]"), CODE.index(b"[1:]") + 4, b"")
 
 
 def without(*tests: str) -> bytes:
-    return without_tests(Source(TESTS), tests)
+    return without_tests(SourceFile(TESTS), tests)
 
 
 def test_tests_are_cut_out_with_their_decorators_and_the_rest_keeps_its_bytes() -> None:

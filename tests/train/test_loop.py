@@ -16,13 +16,13 @@ from assay.progress import Progress
 from assay.trackers import Trackers
 from assay.trackers.rollouts import RolloutTracker
 from assay.train.loop import train
-from assay.train.run import Run, _stopping_on_signals
+from assay.train.run import StageRun, _stopping_on_signals
 from assay.train.sources import StepData
 from tests.policies import run_settings
 from tests.viewer.made import made_rollout
 
 
-class Interrupted(Run):
+class Interrupted(StageRun):
     """A run that learns nothing from nothing, and is asked to stop while it evaluates after step
     `at`.
     """

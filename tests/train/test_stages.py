@@ -15,7 +15,7 @@ from assay.evaluate import evaluate
 from assay.progress import Progress
 from assay.train import stages
 from assay.train.folder import StageFolder
-from assay.train.stages import Outcome, run_plan
+from assay.train.stages import PlanOutcome, run_plan
 
 PLAN = """
 trackers = ["jsonl"]
@@ -30,7 +30,7 @@ evaluate = { tasks = "drills:test", limit = 2, samples = 1, max_tokens = 4, befo
 """
 
 
-def run(folder: Path, text: str, *words: str) -> Outcome:
+def run(folder: Path, text: str, *words: str) -> PlanOutcome:
     (folder / "plan.toml").write_text(text)
     settings = ["--folder", str(folder / "runs"), *words]
     return run_plan(load_plan(folder / "plan.toml", settings))

@@ -13,7 +13,7 @@ from assay.errors import SettingsError
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker, write_rollouts
 from assay.types import Rollout, Verdict
-from assay.viewer.answers import Answers, UnknownError
+from assay.viewer.answers import UnknownError, ViewerAnswers
 from assay.viewer.folders import RunsFolder
 from tests.viewer.made import (
     ADVANTAGE,
@@ -29,17 +29,17 @@ FILES = {"run": "made", "stage": "grpo", "kind": "rollouts"}
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> Answers:
+def answers(tmp_path: Path) -> ViewerAnswers:
     make_run(tmp_path / "made")
-    return Answers(RunsFolder(tmp_path))
+    return ViewerAnswers(RunsFolder(tmp_path))
 
 
-def listed(answers: Answers, **asked: str) -> list[tuple[int, str, int, float]]:
+def listed(answers: ViewerAnswers, **asked: str) -> list[tuple[int, str, int, float]]:
     rows = answers.rollouts(FILES | asked)["rows"]
     return [(row["step"], row["task_id"], row["index"], row["reward"]) for row in rows]
 
 
-def test_runs_are_listed_with_stages_curve_and_last_evaluation(answers: Answers) -> None:
+def test_runs_are_listed_with_stages_curve_and_last_evaluation(answers: ViewerAnswers) -> None:
     (run,) = answers.runs({})["runs"]
     assert run["stages"] == [{"name": "grpo", "step": 3}]
     assert run["spark"] == [1 / 3, 2 / 3, 1.0]
@@ -54,7 +54,7 @@ def test_a_run_itself_can_be_shown_and_a_folder_without_runs_is_refused(tmp_path
         RunsFolder(tmp_path / "empty")
 
 
-def test_only_metrics_that_the_page_lacks_are_sent(answers: Answers, tmp_path: Path) -> None:
+def test_only_metrics_that_the_page_lacks_are_sent(answers: ViewerAnswers, tmp_path: Path) -> None:
     first = answers.run({"run": "made"})["stages"][0]["metrics"]
     assert first["columns"]["step"] == [1, 2, 3]
     tracker = JsonlTracker(tmp_path / "made" / "grpo", start_step=3)
@@ -73,7 +73,7 @@ def test_only_metrics_that_the_page_lacks_are_sent(answers: Answers, tmp_path: P
     ), "the last step that the page has may have got its evaluation since"
 
 
-def test_evaluations_are_points_with_intervals(answers: Answers) -> None:
+def test_evaluations_are_points_with_intervals(answers: ViewerAnswers) -> None:
     before, after = answers.run({"run": "made"})["stages"][0]["points"]
     assert (before["step"], before["pass"], after["step"], after["pass"]) == (0, 0.5, 3, 1.0)
     assert before["low"] < 0.5 < before["high"]
@@ -95,17 +95,19 @@ def test_evaluations_are_points_with_intervals(answers: Answers) -> None:
     ],
 )
 def test_rollouts_are_filtered_searched_and_ordered(
-    answers: Answers, asked: dict[str, str], expected: list[Any]
+    answers: ViewerAnswers, asked: dict[str, str], expected: list[Any]
 ) -> None:
     assert listed(answers, **asked) == expected
 
 
-def test_a_rollout_of_several_turns_is_listed_once_with_all_its_tokens(answers: Answers) -> None:
+def test_a_rollout_of_several_turns_is_listed_once_with_all_its_tokens(
+    answers: ViewerAnswers,
+) -> None:
     (row,) = answers.rollouts(FILES | {"step": "1", "task": "set/b"})["rows"]
     assert (row["turns"], row["length"]) == (1, 2 * len(WRONG))
 
 
-def test_new_and_replaced_steps_are_read_again(answers: Answers, tmp_path: Path) -> None:
+def test_new_and_replaced_steps_are_read_again(answers: ViewerAnswers, tmp_path: Path) -> None:
     assert answers.rollouts(FILES)["total"] == 9
     assert len(listed(answers, search="X + 1")) == 3
     tracker = RolloutTracker(tmp_path / "made" / "grpo", start_step=2)
@@ -116,7 +118,7 @@ def test_new_and_replaced_steps_are_read_again(answers: Answers, tmp_path: Path)
 
 
 def test_searches_find_all_steps_where_files_stay_out_of_memory_and_come_into_it(
-    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answers: ViewerAnswers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = [file.stat().st_size for file in (tmp_path / "made/grpo/rollouts").iterdir()]
     monkeypatch.setattr("assay.viewer.rollouts.KEPT", sum(sizes) - 1)
@@ -128,13 +130,13 @@ def test_searches_find_all_steps_where_files_stay_out_of_memory_and_come_into_it
     assert listed(answers, search="X + 1", step="2") == found[1:2]
 
 
-def shown(answers: Answers, **place: int) -> Mapping[str, Any]:
+def shown(answers: ViewerAnswers, **place: int) -> Mapping[str, Any]:
     asked = FILES | {name: str(value) for name, value in place.items()}
     found: Mapping[str, Any] = answers.rollout(asked)
     return found
 
 
-def test_a_rollout_shows_the_prompt_that_was_read_tokens_and_checks(answers: Answers) -> None:
+def test_a_rollout_shows_the_prompt_that_was_read_tokens_and_checks(answers: ViewerAnswers) -> None:
     second = shown(answers, step=1, group=0, index=1)
     (turn,) = second["turns"]
     assert turn["prompt"]["text"] == "<user># set/a: add 1<end>"
@@ -157,7 +159,7 @@ def test_files_without_the_newer_columns_are_shown_too(tmp_path: Path) -> None:
         table = parquet.read_table(file)
         parquet.write_table(table.drop_columns(["length", "checks", "prompt_tokens"]), file)
     (tmp_path / "made" / "grpo" / "vocabulary.parquet").unlink()
-    old = shown(Answers(RunsFolder(tmp_path)), step=1, group=0, index=0)
+    old = shown(ViewerAnswers(RunsFolder(tmp_path)), step=1, group=0, index=0)
     assert old["turns"][0]["prompt"]["text"] == "# set/a: add 1"
     assert (old["checks"], old["turns"][0]["tokens"]) == ([], [])
 
@@ -165,7 +167,7 @@ def test_files_without_the_newer_columns_are_shown_too(tmp_path: Path) -> None:
 def test_a_long_text_is_cut_and_comes_in_pieces(tmp_path: Path) -> None:
     long = HOSTILE + "x" * 500_000
     make_run(tmp_path / "made", extra=[made_rollout("set/h", long)])
-    answers = Answers(RunsFolder(tmp_path))
+    answers = ViewerAnswers(RunsFolder(tmp_path))
     place = {"step": 3, "group": 2, "index": 0}
     text = shown(answers, **place)["turns"][0]["completion"]
     made, asked = text["text"], FILES | {name: str(value) for name, value in place.items()}
@@ -182,7 +184,7 @@ def test_suspects_are_found_each_for_its_reason(tmp_path: Path) -> None:
                        held_out=Verdict.WRONG)  # fmt: skip
     forgeable = made_rollout("set/forgeable", verdict=Verdict.PASS, forgeable=True)
     make_run(tmp_path / "made", extra=[gap, forgeable, *short])
-    lists = Answers(RunsFolder(tmp_path)).suspects(FILES)
+    lists = ViewerAnswers(RunsFolder(tmp_path)).suspects(FILES)
     names = [[row["task_id"] for row in one["rows"]] for one in lists]
     assert names == [["set/gap"], ["set/forgeable"], [], ["set/0"], ["set/0", "set/1", "set/2"]]
     assert [one["count"] for one in lists] == [1, 1, 0, 1, 3]
@@ -195,7 +197,7 @@ def paid_for_else(folder: Path, *extra: Rollout, steps: int = 1) -> list[str]:
     else:
         stage = make_run(folder / "made", 1) / "grpo"
         write_rollouts(stage / "rollouts" / "step_000001.parquet", 1, [extra])
-    lists = Answers(RunsFolder(folder)).suspects(FILES)
+    lists = ViewerAnswers(RunsFolder(folder)).suspects(FILES)
     (found,) = [one for one in lists if one["why"].startswith("fail, and get 50%")]
     assert found["count"] == len(found["rows"])
     return [row["task_id"] for row in found["rows"]]
@@ -217,7 +219,9 @@ def test_where_nothing_passes_the_highest_reward_stands_for_a_pass(tmp_path: Pat
     assert paid_for_else(tmp_path / "2", zero, steps=0) == []
 
 
-def test_a_pass_rate_of_zero_is_a_point_of_the_curve(answers: Answers, tmp_path: Path) -> None:
+def test_a_pass_rate_of_zero_is_a_point_of_the_curve(
+    answers: ViewerAnswers, tmp_path: Path
+) -> None:
     tracker = JsonlTracker(tmp_path / "made" / "grpo", start_step=3)
     tracker.track(4, {"reward/pass_rate": 0.0})
     tracker.close()
@@ -229,12 +233,14 @@ def test_a_pass_rate_of_zero_is_a_point_of_the_curve(answers: Answers, tmp_path:
     [{"run": "../made"}, {"run": "nobody"}, {"stage": ".."}, {"kind": "../../secret"},
      {"order": "task_id"}],
 )  # fmt: skip
-def test_names_that_were_not_listed_are_unknown(answers: Answers, asked: dict[str, str]) -> None:
+def test_names_that_were_not_listed_are_unknown(
+    answers: ViewerAnswers, asked: dict[str, str]
+) -> None:
     with pytest.raises(UnknownError):
         answers.rollouts(FILES | asked)
 
 
-def test_nothing_in_a_run_is_written(answers: Answers, tmp_path: Path) -> None:
+def test_nothing_in_a_run_is_written(answers: ViewerAnswers, tmp_path: Path) -> None:
     before = {str(one): one.stat().st_mtime_ns for one in tmp_path.rglob("*")}
     for folder, _, _ in os.walk(tmp_path):
         Path(folder).chmod(0o500)
@@ -247,7 +253,7 @@ def test_nothing_in_a_run_is_written(answers: Answers, tmp_path: Path) -> None:
     assert {str(one): one.stat().st_mtime_ns for one in tmp_path.rglob("*")} == before
 
 
-def test_a_task_has_its_passes_and_rewards_by_step(answers: Answers) -> None:
+def test_a_task_has_its_passes_and_rewards_by_step(answers: ViewerAnswers) -> None:
     first, second = answers.tasks(FILES)
     assert first == {"task_id": "set/a", "steps": [[step, 1, 2, 0.5] for step in (1, 2, 3)]}
     assert second == {"task_id": "set/b", "steps": [[step, 0, 1, 0.0] for step in (1, 2, 3)]}
@@ -258,12 +264,12 @@ def test_curves_of_a_metric_know_the_runs_of_one_recipe(tmp_path: Path) -> None:
         stage = make_run(tmp_path / run) / "grpo"
         settings = f'name = "{run}"\nseed = {seed}\n[algorithm]\nname = "{name}"\n'
         (stage / "config.toml").write_text(settings)
-    found = Answers(RunsFolder(tmp_path)).curves({"metric": "reward/mean"})
+    found = ViewerAnswers(RunsFolder(tmp_path)).curves({"metric": "reward/mean"})
     curves = {one["run"]: one for one in found["curves"]}
     assert (curves["b"]["steps"], curves["b"]["values"]) == ([1, 2, 3], [1 / 3, 2 / 3, 1.0])
     assert curves["a_seed1"]["recipe"] == curves["a_seed2"]["recipe"] != curves["b"]["recipe"]
     assert {"loss", "reward/pass_rate"} < set(found["metrics"])
-    assert Answers(RunsFolder(tmp_path)).curves({"metric": "none"})["curves"] == []
+    assert ViewerAnswers(RunsFolder(tmp_path)).curves({"metric": "none"})["curves"] == []
 
 
 def test_a_long_curve_is_thinned_to_its_end(tmp_path: Path) -> None:
@@ -271,14 +277,14 @@ def test_a_long_curve_is_thinned_to_its_end(tmp_path: Path) -> None:
     for step in range(4, 5001):
         tracker.track(step, {"loss": float(step)})
     tracker.close()
-    (curve,) = Answers(RunsFolder(tmp_path)).curves({"metric": "loss"})["curves"]
+    (curve,) = ViewerAnswers(RunsFolder(tmp_path)).curves({"metric": "loss"})["curves"]
     assert (len(curve["steps"]), curve["steps"][-2:]) == (500, [4990, 5000])
 
 
 def test_an_evaluation_has_tags_protocol_and_its_rollouts_and_is_compared(tmp_path: Path) -> None:
     make_evaluation(tmp_path / "a")
     make_evaluation(tmp_path / "b", ("set/a", "set/c"))
-    answers = Answers(RunsFolder(tmp_path))
+    answers = ViewerAnswers(RunsFolder(tmp_path))
     one = answers.evaluation({"run": "a", "at": "0", "with_run": "b", "with_at": "0"})
     assert one["protocol"][1:] == ["seed: 7", 'sampling: {"temperature": 1.0}']
     assert one["place"] == {"stage": "evaluation", "step": 0}
@@ -291,7 +297,9 @@ def test_an_evaluation_has_tags_protocol_and_its_rollouts_and_is_compared(tmp_pa
         answers.evaluation({"run": "a", "at": "0", "with_run": "c", "with_at": "0"})
 
 
-def test_an_evaluation_while_training_leads_to_the_rollouts_of_its_stage(answers: Answers) -> None:
+def test_an_evaluation_while_training_leads_to_the_rollouts_of_its_stage(
+    answers: ViewerAnswers,
+) -> None:
     one = answers.evaluation({"run": "made", "at": "0"})
     assert one["place"] == {"stage": "grpo", "step": 3}
     assert (one["protocol"], one["groups"]["difficulty"]["hard"]["pass_at_1"]) == ([], 0.5)
@@ -302,5 +310,5 @@ def test_a_report_of_an_older_evaluation_has_no_rollouts(tmp_path: Path) -> None
     for file in (tmp_path / "a" / "evaluations").iterdir():
         file.unlink()
     (tmp_path / "a" / "evaluations").rmdir()
-    one = Answers(RunsFolder(tmp_path)).evaluation({"run": "a", "at": "0"})
+    one = ViewerAnswers(RunsFolder(tmp_path)).evaluation({"run": "a", "at": "0"})
     assert (one["place"], one["per_task"][0]["tags"]) == (None, {})
