@@ -27,8 +27,8 @@ def touched(files: Iterable[str], root: Path) -> list[str]:
     for path in map(Path, files):
         area, name = path.parts[0], path.parts[1] if len(path.parts) > 1 else ""
         if area == "assay":
-            own = f"tests/{name}" if len(path.parts) > 2 else f"tests/test_{name}"
-            here = [test for test in (own, *MORE.get(name, ())) if (root / test).exists()]
+            folder = f"tests/{name}" if len(path.parts) > 2 else f"tests/test_{name}"
+            here = [test for test in (folder, *MORE.get(name, ())) if (root / test).exists()]
             if not here:
                 return ["tests"]
             tests |= dict.fromkeys(here)

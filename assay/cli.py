@@ -60,7 +60,7 @@ for command, settings, example in (  # in the order of use
 ):  # fmt: skip
     name = example.split()[0]
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    text = "\n\n".join(" ".join(one.split()) for one in paragraphs)  # the terminal breaks lines
+    text = "\n\n".join(" ".join(part.split()) for part in paragraphs)  # the terminal breaks lines
     app.command(name, context_settings=settings, help=text, epilog=f"Example: assay {example}")(
         command
     )

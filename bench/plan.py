@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -104,7 +105,7 @@ def answers(folder: Path) -> Iterator[str]:
         command = [sys.executable, "-m", "assay", "plan", str(folder / "run.toml")]
         child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         assert child.stderr
-        line = next(one for one in child.stderr if b"estimated for" in one or b"needs about" in one)
+        line = next(line for line in child.stderr if re.search(b"estimated for|needs about", line))
         wall, times = time.monotonic() - start, Path(f"/proc/{child.pid}/stat").read_text().split()
         child.kill()
         child.wait()
