@@ -41,6 +41,11 @@ class GenerationRequest:
     """Seeds this completion's random numbers, so other requests do not change it."""
     stop: tuple[str, ...] = ()
     """Stop strings."""
+    rollout: object | None = None
+    """Stands for its rollout as long as that lives."""
+    more_turns: bool = False
+    """Whether the rollout may have another turn. The prompt of that begins with this prompt and
+    completion, so an engine may keep the keys and values of both."""
 
 
 def find_stop(text: str, stop: Sequence[str]) -> tuple[int, int]:

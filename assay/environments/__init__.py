@@ -119,6 +119,11 @@ class Environment:
         _, *parameters = signature(self.run).parameters.values()
         return {parameter.name: parameter.default for parameter in parameters}
 
+    @property
+    def turns(self) -> int:
+        """The most replies of a rollout: its parameter `turns`, and one without it."""
+        return int(self.parameters.get("turns", 1))
+
 
 environments: Registry[Environment] = Registry("environment", "assay.environments")
 

@@ -159,7 +159,9 @@ class Dialogue:
         if sampling.max_tokens <= 0:
             raise OutOfRoomError
         with context.generation:
-            request = GenerationRequest(prompt, derive(self.seed, len(self.turns)), stop)
+            turn = len(self.turns)
+            more_turns = turn + 1 < context.environment.turns
+            request = GenerationRequest(prompt, derive(self.seed, turn), stop, self, more_turns)
             completion = await context.engine.generate(request, sampling)
         if not all(map(math.isfinite, completion.logprobs)):
             raise MachineError(

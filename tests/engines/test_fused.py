@@ -33,7 +33,7 @@ def changed(policy: Policy) -> Any:
 
 def logits(model: Any, cache: KVCache) -> list[torch.Tensor]:
     found = [cache.add(TEXTS, 5, 8), *(cache.step(torch.arange(12) + token) for token in (10, 20))]
-    cache.drop([1, 4], None)
+    cache.drop({1: (), 4: ()}, None)
     return [*found, cache.step(torch.arange(10) + 4)]
 
 

@@ -60,7 +60,7 @@ def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
         assert torch.allclose(logits, expected(model, texts), atol=1e-4)
     assert cache.layout
     assert [tuple(part.shape) for part in cache.layout] == [(4,), (4 if capture else 3, 2), (4,)]
-    order = cache.drop([0, 2], None)
+    order = cache.drop({0: (), 2: ()}, None)
     assert order == [3, 1], "the last row fills the gap"
     texts = [texts[row] for row in order]
     assert len(cache.prompts) == 2
@@ -96,7 +96,7 @@ def test_many_short_rows_leave_no_room_for_as_many_long_ones(tmp_path: Path) -> 
     cache = KVCache(model)
     cache.add([(5, 9, 7)] * 40, 3, 8)
     cache.step(torch.arange(10, 50))
-    order = cache.drop(range(1, 40), None)
+    order = cache.drop(dict.fromkeys(range(1, 40), ()), None)
     logits = cache.add([(8, 4)], 3, 100)
     assert torch.allclose(logits, expected(model, [(8, 4)]), atol=1e-4)
     texts = [(5, 9, 7, 10 + order[0]), (8, 4)]
@@ -136,7 +136,7 @@ def test_steps_that_were_captured_are_forgotten_when_the_cache_moves(tmp_path: P
         cache.step(torch.tensor([7]))
     assert len(replays) == 2
     cache.add([(5,)] * 3, 1, 8)
-    assert cache.drop([1, 2, 3], None) == [0]
+    assert cache.drop({1: (), 2: (), 3: ()}, None) == [0]
     cache.step(torch.tensor([7]))
     assert len(replays) == 2
 
@@ -150,7 +150,7 @@ def test_the_prompt_of_the_next_row_stays_cached(tmp_path: Path) -> None:
     cache = KVCache(tiny_policy(tmp_path).model)
     cache.add([(5, 6), (7,)], 2, 4)
     cache.step(torch.tensor([1, 1]))
-    assert cache.drop([0, 1], (7,)) == []
+    assert cache.drop({0: (), 1: ()}, (7,)) == []
     assert cache.prompts == [(7,)]
 
 
@@ -160,7 +160,7 @@ def test_the_cache_of_transformers_accepts_rows_only_when_none_is_running(tmp_pa
     cache.add([(5, 6), (7,)], 2, 4)
     accepts.append(cache.accepts_rows)
     for left in ([1], []):
-        assert cache.drop([0], None) == left
+        assert cache.drop({0: ()}, None) == left
         accepts.append(cache.accepts_rows)
     assert accepts == [True, False, False, True]
 

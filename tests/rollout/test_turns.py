@@ -43,6 +43,22 @@ def test_every_turn_has_a_seed_of_its_own_and_the_turns_own_stop_strings() -> No
 
 
 @pytest.mark.parametrize(
+    ("environment", "more_turns"),
+    [
+        ({"name": "repair"}, [True, True, False]),
+        ({"name": "repair", "turns": 1}, [False]),
+        ({"name": "single_turn"}, [False]),
+    ],
+)
+def test_the_engine_is_told_whether_a_turn_may_be_the_last(
+    environment: dict[str, object], more_turns: list[bool]
+) -> None:
+    _, asked = talk(WRONG, WRONG, WRONG, environment=environment)
+    assert [request.more_turns for request in asked] == more_turns
+    assert len({request.rollout for request in asked}) == 1
+
+
+@pytest.mark.parametrize(
     ("task", "environment"),
     [
         (replace(ADD, setup="1 / 0"), "repair"),

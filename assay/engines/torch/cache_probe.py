@@ -29,6 +29,8 @@ ENDING = (0, 2)
 """The rows that end after their first token."""
 STEPS = 6
 """Tokens that are sampled after the others."""
+SUFFIX = 4
+"""The last tokens of each text, which are prefilled once more."""
 SHORT = 4
 """Those of up to so many are copied for each row, and the longest is shared."""
 MakeCache = Callable[[], KVCache | TransformersCache]
@@ -105,8 +107,14 @@ def errors_of(model: Any, make_cache: MakeCache) -> tuple[float, float | None]:
     return _error(logits, exact), _error(own, exact)
 
 
+class _Rollout:
+    """One whose last prompt is all that it had so far."""
+
+
 def _decode(model: Any, cache: KVCache | TransformersCache) -> tuple[Tensor, list[Prompt]]:
-    """Sample tokens after each prompt, of which two end early: [N, V] logits, and the texts."""
+    """Sample tokens after each prompt, of which two end early; then prefill the others' last tokens
+    behind those that are kept: [N, V] logits, and the texts.
+    """
     vocabulary = model.get_input_embeddings().weight.shape[0]
     generator = torch.Generator().manual_seed(0)
     texts = [
@@ -114,11 +122,11 @@ def _decode(model: Any, cache: KVCache | TransformersCache) -> tuple[Tensor, lis
         for length in LENGTHS[1:]
     ]
     texts.insert(0, texts[0])
-    first, running = cache.add(texts, max(LENGTHS), STEPS), list(range(len(LENGTHS)))
-    logits = [[row] for row in first]
+    rollouts, running = [_Rollout() for _ in texts], list(range(len(LENGTHS)))
+    logits = [[row] for row in cache.add(texts, max(LENGTHS), STEPS, rollouts)]
     for number in range(STEPS):
         if number == 1:
-            running = [running[row] for row in cache.drop(ENDING, None)]
+            running = [running[row] for row in cache.drop(dict.fromkeys(ENDING, ()), None)]
         last = torch.stack([logits[row][-1] for row in running])
         noise = torch.empty(last.shape).exponential_(generator=generator)
         tokens = (last.softmax(-1).cpu() / noise).argmax(-1)  # an exponential race samples a token
@@ -126,6 +134,10 @@ def _decode(model: Any, cache: KVCache | TransformersCache) -> tuple[Tensor, lis
         for row, token, after in zip(running, tokens.tolist(), new, strict=True):
             texts[row] = (*texts[row], token)
             logits[row].append(after)
+    whole, owners = zip(*((texts[row], rollouts[row]) for row in running), strict=True)
+    cache.drop({number: text[:-SUFFIX] for number, text in enumerate(whole)}, None)
+    for row, after in zip(running, cache.add(whole, max(map(len, whole)), 0, owners), strict=True):
+        logits[row][-1] = after
     return torch.cat([torch.stack(rows) for rows in logits]), texts
 
 

@@ -199,14 +199,17 @@ class DecodeLoop:
         free = min(free, rows_of_one_pass(prompts, self.kv_cache.prefill_tokens))
         starting, self.waiting = self.waiting[:free], self.waiting[free:]
         self.rows += starting
-        started = [row.prompt for row in starting]
-        return self.kv_cache.add(started, self.longest_prompt, self.longest_completion)
+        started, rollouts = (
+            [row.prompt for row in starting],
+            [row.request.rollout for row in starting],
+        )
+        return self.kv_cache.add(started, self.longest_prompt, self.longest_completion, rollouts)
 
     def _append(self, tokens: Tensor, logprobs: Tensor, outbox: Outbox) -> Tensor:
         """Append the sampled tokens [R]; rows that end go to the `outbox` and are dropped.
         Returns the last tokens of the remaining rows.
         """
-        finished = []
+        finished = {}
         for number, (row, token, logprob) in enumerate(
             zip(self.rows, tokens.tolist(), logprobs.tolist(), strict=True)
         ):
@@ -216,7 +219,7 @@ class DecodeLoop:
             if completion := self.stop_checker.completion(row):
                 outbox.add(row, completion)
             if completion or row.cancelled:
-                finished.append(number)
+                finished[number] = row.prompt if row.request.more_turns else ()
         if not finished:
             return tokens
         order = self.kv_cache.drop(finished, self.waiting[0].prompt if self.waiting else None)

@@ -23,7 +23,7 @@ from assay.engines.torch.decode_loop import (
 )
 from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.kv_cache import KVCache
-from assay.engines.torch.prefill import TransformersCache
+from assay.engines.torch.prefill import FinishedRows, TransformersCache
 from assay.errors import MachineError, SettingsError
 from assay.policy.load import Policy
 from assay.sync import in_own_thread
@@ -53,6 +53,7 @@ class TorchEngine:
         self.metrics: Metrics = {}
         self._cache_kind: tuple[Any, str] | None = None
         self._fused: FusedDecoder | None = None
+        self._finished = FinishedRows(self.settings.kv_cache_tokens)
         self._copy: tuple[Any, Any] | None = None
         self._inbox: deque[PendingCompletion] = deque()
         self._halted = threading.Event()
@@ -100,6 +101,7 @@ class TorchEngine:
         self._halted.set()
         if self._decoding:
             await asyncio.wait([self._decoding])
+        self._finished.rows.clear()
 
     def _resume(self) -> None:
         if self._inbox and self._decoding is None and not self._halted.is_set():
@@ -150,7 +152,9 @@ class TorchEngine:
         model, kind = self._choose_cache()
         if kind == "fused" and self._fused is None:
             self._fused = FusedDecoder(model)
-        return TransformersCache(model) if kind == "transformers" else KVCache(model, self._fused)
+        if kind == "transformers":
+            return TransformersCache(model)
+        return KVCache(model, self._fused, finished=self._finished)
 
     def _model(self) -> Any:
         """The model that generates: the policy's, or its copy."""

@@ -7,7 +7,7 @@ keeps to them. A row is one completion that is being generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from assay.engines.torch.cuda_graphs import (
     wide_bucket,
 )
 from assay.engines.torch.fused import FusedDecoder
-from assay.engines.torch.prefill import Prompt, prefill, prefill_tokens
+from assay.engines.torch.prefill import FinishedRows, Prompt, prefill, prefill_tokens
 
 ATTENTION = "assay_kv_cache"
 SHORT = 64
@@ -45,12 +45,18 @@ class Capacity:
     prompt_width: int = 0
     completion_width: int = 0
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that fit into it."""
+        return self.rows * self.completion_width + self.prompts * self.prompt_width
+
 
 class LayerCache:
     """Keys and values of one layer: of prompts [N, H, P, D], and of completions [R, H, T, D]."""
 
     def __init__(self, keys: Tensor, values: Tensor, capacity: Capacity) -> None:
         self.prompts = self.completions = [keys[:0], values[:0]]
+        self.dtype = keys.dtype
         self.grow(capacity)
 
     def grow(self, capacity: Capacity) -> None:
@@ -66,6 +72,14 @@ class LayerCache:
         rows = torch.arange(len(step.tokens), device=keys.device)
         for stored, new in zip(self.completions, (keys, values), strict=True):
             stored[rows, :, step.positions] = new[:, :, 0].to(stored.dtype)
+
+    def row(self, row: int, own: int, prompt: int, shared: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [H, T, D] of a row: of `shared` tokens of a prompt, and `own` others."""
+        keys, values = (
+            torch.cat([of_prompts[prompt, :, :shared], of_rows[row, :, :own]], dim=1)
+            for of_prompts, of_rows in zip(self.prompts, self.completions, strict=True)
+        )
+        return keys.to(self.dtype), values.to(self.dtype)
 
     def attend(self, query: Tensor, scaling: float, step: DecodeStep, bias: Tensor) -> Tensor:
         """Attention of `query` [R, heads, 1, D]: [R, 1, heads, D]. The rows of a prompt are
@@ -124,13 +138,14 @@ class KVCache:
 
     def __init__(
         self, model: Any, fused: FusedDecoder | None = None, short: int = SHORT,
-        capture: Capture | None = None,
+        capture: Capture | None = None, finished: FinishedRows | None = None,
     ) -> None:  # fmt: skip
         capture = capture or capture_on(model.device)
         self.model = model
         self.prefill_tokens = prefill_tokens(model)
         """Padded prompt tokens of rows that are best added at once; others join them later."""
         self.fused = fused
+        self.finished = finished or FinishedRows()
         self.short = short
         self.size: Callable[[int], int] = bucket if capture else int
         self.width: Callable[[int], int] = wide_bucket if capture else int
@@ -142,21 +157,31 @@ class KVCache:
         self.layers: list[LayerCache] = []
         self.prompts: list[Prompt] = []
         self.first_logits: list[Tensor] = []
+        self.rollouts: list[object] = []
+        """The rollout of each row, or None."""
         self.prompt_index: list[int] = []
         self.shared: list[int] = []
         """Tokens of each row's prompt that it shares: all, or none of a short one."""
         self.positions: list[int] = []
         self.layout: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def add(self, prompts: Sequence[Prompt], prompt_tokens: int, completion_tokens: int) -> Tensor:
+    def add(
+        self, prompts: Sequence[Prompt], prompt_tokens: int, completion_tokens: int,
+        rollouts: Sequence[object] = (),
+    ) -> Tensor:  # fmt: skip
         """[R, V] logits of the first tokens of new rows, one row for each of `prompts`. Each
-        distinct prompt is prefilled once.
+        distinct prompt is prefilled once, but for what its rollout's last row has of it.
 
         No prompt is longer than `prompt_tokens`, and no completion than `completion_tokens`.
         """
         old, copied = set(self.prompts), min(prompt_tokens, self.short)
         self.longest = max(self.longest, copied + completion_tokens)
-        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in old]
+        rollouts = rollouts or [None] * len(prompts)
+        new = {
+            prompt: self.finished.take(rollout, prompt)
+            for prompt, rollout in zip(prompts, rollouts, strict=True)
+            if prompt not in old
+        }
         self._reserve(len(prompts), len(new), prompt_tokens, copied)
         for batch, logits, cache in prefill(self.model, new):
             if not self.layers:
@@ -172,6 +197,7 @@ class KVCache:
                 self.first_logits.append(logits[row])
         index = {prompt: number for number, prompt in enumerate(self.prompts)}
         self._copy_short([index[prompt] for prompt in prompts])
+        self.rollouts += rollouts
         self.prompt_index += [index[prompt] for prompt in prompts]
         self.shared += [0 if len(one) <= self.short else len(one) for one in prompts]
         self.positions += [len(one) if len(one) <= self.short else 0 for one in prompts]
@@ -213,18 +239,23 @@ class KVCache:
             completion_width,
         )
         if self.capacity != old:
+            self.finished.make_room(self.capacity.tokens)
             for layer in self.layers:
                 layer.grow(self.capacity)
             if self.graphs:
                 self.graphs.clear()
 
-    def drop(self, finished: Sequence[int], next_prompt: Prompt | None) -> list[int]:
+    def drop(self, finished: Mapping[int, Prompt], next_prompt: Prompt | None) -> list[int]:
         """Drop finished rows, and prompts that neither a row nor `next_prompt` needs. Returns the
-        former number of each remaining row.
+        former number of each remaining row. The keys and values of the tokens given for a row are
+        kept for its rollout.
         """
+        for row, tokens in finished.items():
+            self._keep(row, tokens)
         width = max(self.positions) + 1
         completions = [layer.completions for layer in self.layers]
-        order = self._compact(completions, len(self.prompt_index), finished, width)
+        order = self._compact(completions, len(self.prompt_index), list(finished), width)
+        self.rollouts = [self.rollouts[row] for row in order]
         self.positions = [self.positions[row] for row in order]
         self.shared = [self.shared[row] for row in order]
         needed = {self.prompt_index[row] for row in order}
@@ -241,6 +272,14 @@ class KVCache:
         self.prompt_index = [moved[self.prompt_index[row]] for row in order]
         self.layout = None
         return order
+
+    def _keep(self, row: int, tokens: Prompt) -> None:
+        """Keep the keys and values of a row's first `tokens`, but for those not computed yet."""
+        prompt, shared, own = self.prompt_index[row], self.shared[row], self.positions[row]
+        tokens = tokens[: shared + own]
+        if tokens and self.finished.make_room(self.capacity.tokens + len(tokens)):
+            prefix = [layer.row(row, own, prompt, shared) for layer in self.layers]
+            self.finished.rows[self.rollouts[row]] = tokens, prefix
 
     def _compact(
         self, layers: Sequence[list[Tensor]], count: int, dropped: Sequence[int], width: int

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from assay.policy.forward import unwrap_model
 
 Prompt = tuple[int, ...]
+Prefix = Sequence[tuple[Tensor, Tensor]]
+"""Keys and values [H, T, D] of the first T tokens of a prompt, in each layer."""
 PREFILL_TOKENS = {"cpu": 2048, "cuda": 16_384}
 """Padded prompt tokens in one forward pass, by device."""
 COMPACT_BELOW = 0.8
@@ -24,17 +28,46 @@ def prefill_tokens(model: Any) -> int:
     return PREFILL_TOKENS.get(model.device.type, PREFILL_TOKENS["cuda"])
 
 
-def prefill(
-    model: Any, prompts: Sequence[Prompt]
-) -> Iterator[tuple[Sequence[Prompt], Tensor, Any]]:
-    """Prefill `prompts` in batches: the N prompts of a batch, logits of their next tokens [N, V],
-    and their KV cache, padded on the left.
+class FinishedRows:
+    """Keys and values of the last row of each rollout that may have another turn, as long as the
+    rollout lives; in all of up to `limit` tokens, those of running rows included.
     """
-    while prompts:
-        count = rows_of_one_pass(prompts, prefill_tokens(model))
-        batch, prompts = prompts[:count], prompts[count:]
-        logits, cache, _ = _prefill_batch(model, batch)
-        yield batch, logits, cache
+
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self.limit = limit
+        self.rows: WeakKeyDictionary[object, tuple[Prompt, Prefix]] = WeakKeyDictionary()
+
+    def make_room(self, tokens: int) -> bool:
+        """Forget the oldest rows until `tokens` fit beside the others; whether they do."""
+        sizes = {rollout: len(kept) for rollout, (kept, _) in self.rows.items()}
+        excess = tokens + sum(sizes.values()) - self.limit
+        for rollout, size in sizes.items():
+            if excess > 0:
+                del self.rows[rollout]
+                excess -= size
+        return excess <= 0
+
+    def take(self, rollout: object, prompt: Prompt) -> Prefix:
+        """Forget the row of a rollout: the part of it with which `prompt` begins."""
+        kept, prefix = self.rows.pop(rollout, ((), ())) if rollout is not None else ((), ())
+        pairs = enumerate(zip(kept, prompt[:-1], strict=False))
+        equal = next((n for n, (old, new) in pairs if old != new), min(len(kept), len(prompt) - 1))
+        return [(keys[:, :equal], values[:, :equal]) for keys, values in prefix if equal]
+
+
+def prefill(
+    model: Any, prompts: Mapping[Prompt, Prefix]
+) -> Iterator[tuple[Sequence[Prompt], Tensor, Any]]:
+    """Prefill `prompts`, each behind its prefix, in batches: the N prompts of a batch, logits of
+    their next tokens [N, V], and their KV cache, padded on the left.
+    """
+    for has_prefix in (False, True):
+        left = [prompt for prompt, prefix in prompts.items() if bool(prefix) == has_prefix]
+        while left:
+            count = rows_of_one_pass(left, prefill_tokens(model))
+            batch, left = left[:count], left[count:]
+            logits, cache, _ = _prefill_batch(model, {one: prompts[one] for one in batch})
+            yield batch, logits, cache
 
 
 def rows_of_one_pass(prompts: Iterable[Prompt], tokens: int) -> int:
@@ -50,7 +83,10 @@ def rows_of_one_pass(prompts: Iterable[Prompt], tokens: int) -> int:
     return count
 
 
-def _prefill_batch(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, Tensor]:
+def _prefill_batch(model: Any, prompts: Mapping[Prompt, Prefix]) -> tuple[Tensor, Any, Tensor]:
+    """Logits [N, V], KV cache and attention mask [N, P] of prompts, padded on the left. All are
+    prefilled from the same column on: where the first prefix ends.
+    """
     from transformers import DynamicCache
 
     width = max(map(len, prompts))
@@ -63,7 +99,19 @@ def _prefill_batch(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, 
     attention = attention.to(model.device)
     cache = DynamicCache(config=model.config)
     positions = (attention.cumsum(-1) - 1).clamp(min=0)
+    new = max(len(one) - (kept[0][0].shape[1] if kept else 0) for one, kept in prompts.items())
+    widths = [max(0, len(prompt) - new) for prompt in prompts]
+    for number, layer in enumerate(zip(*prompts.values(), strict=True) if new < width else ()):
+        keys, values = (_stacked(tensors, widths) for tensors in zip(*layer, strict=True))
+        cache.update(keys, values, number)
+    tokens, positions = tokens[:, -new:], positions[:, -new:]
     return next_logits(model, tokens, attention, positions, cache), cache, attention
+
+
+def _stacked(tensors: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
+    """[N, H, P, D] of the first `widths` tokens of N tensors [H, T, D], padded on the left."""
+    cut = [one[:, :width].transpose(0, 1) for one, width in zip(tensors, widths, strict=True)]
+    return pad_sequence(cut, batch_first=True, padding_side="left").transpose(1, 2)
 
 
 def next_logits(
@@ -105,10 +153,13 @@ class TransformersCache:
         """Whether rows may be added: only when none is running."""
         return not self.rows
 
-    def add(self, prompts: Sequence[Prompt], prompt_tokens: int, completion_tokens: int) -> Tensor:
+    def add(
+        self, prompts: Sequence[Prompt], prompt_tokens: int, completion_tokens: int,
+        rollouts: Sequence[object] = (),
+    ) -> Tensor:  # fmt: skip
         """[R, V] logits of the first tokens of new rows, one row for each of `prompts`."""
         distinct = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
-        logits, self.cache, attention = _prefill_batch(self.model, list(distinct))
+        logits, self.cache, attention = _prefill_batch(self.model, dict.fromkeys(prompts, ()))
         spread = torch.tensor([distinct[prompt] for prompt in prompts], device=self.model.device)
         self._select(spread, attention)
         return logits[spread]
@@ -118,7 +169,7 @@ class TransformersCache:
         self.attention = attention[rows]
         self.rows = list(range(len(rows)))
 
-    def drop(self, finished: Sequence[int], next_prompt: Prompt | None) -> list[int]:
+    def drop(self, finished: Mapping[int, Prompt], next_prompt: Prompt | None) -> list[int]:
         """Drop finished rows. Returns the former number of each remaining row."""
         dropped = set(finished)
         order = [row for row in range(len(self.rows)) if row not in dropped]
