@@ -1,18 +1,27 @@
-"""The KV cache that the engine's probe chooses for each model, and how exact decoding with it is.
+"""The KV cache that the engine's probe chooses for each model, how exact decoding with it is, and
+what it saves over several turns.
 
     python -m bench.kv_caches [--model FOLDER ...]
 
-Each model in float32 and bfloat16, without and with LoRA: the pretrained models given, and small
+Each model in float32 and bfloat16, without and with LoRA: the pretrained models arguments, and small
 random ones of four architectures. In float32 the error is the largest difference of a logit from
 that of a full forward pass, in standard deviations over the vocabulary. In bfloat16 it is the mean
 error of a sampled token's log-probability against the same weights in float32, beside that of the
 model's own full forward pass. LoRA is measured with noise on its weights, as the probe does.
+
+Rollouts of three turns, in float32, with random tokens: 2 prompts of 100 to 200 tokens with 8
+rollouts each, completions of 30 to 60 tokens, and 20 to 40 that the environment shows after each.
+Once each turn prefills the whole conversation, once what is new of it, in turns; a ratio is of the
+CPU time of the engine.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import random
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +30,14 @@ from typing import Any
 import torch
 
 from assay.config.sections import LoraSettings, PolicySettings
+from assay.engines.base import GenerationRequest, Sampling
+from assay.engines.torch import TorchEngine
 from assay.engines.torch.cache_probe import EXACT, TIMES_OWN, caches_of, choose_cache, errors_of
 from assay.policy.adapters import with_adapter
 from assay.policy.forward import perturbed
-from bench.sizes import pretrained, table
+from assay.policy.load import Policy
+from bench.generate import make
+from bench.sizes import SIZES, pretrained, table
 
 ARCHITECTURES = "Llama", "Qwen3", "GPT2", "Gemma2"
 SHAPE = {
@@ -32,6 +45,11 @@ SHAPE = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "pad_token_id": 0,
     "bos_token_id": None, "eos_token_id": None,
 }  # fmt: skip
+TURNS = 3
+TURN_COLUMNS = (
+    "times faster", "seconds, all prefilled again", "only what is new", "tokens prefilled",
+    "only new ones",
+)  # fmt: skip
 COLUMNS = "cache", "error", "the model's own", "limit", "seconds of the probe"
 
 
@@ -66,15 +84,63 @@ def probe(model: Any) -> dict[str, str]:
     return dict(zip(COLUMNS, (kind, *cells, f"{seconds:.2f}"), strict=True))
 
 
+class Rollout:
+    """Three turns of one rollout; `keeps` tells the engine of further turns."""
+
+    def __init__(self, prompt: tuple[int, ...], vocabulary: int, seed: int, keeps: bool) -> None:
+        self.prompt, self.vocabulary, self.seed, self.keeps = prompt, vocabulary, seed, keeps
+
+    async def run(self, engine: TorchEngine) -> None:
+        draw, prompt = random.Random(self.seed), self.prompt
+        for turn in range(TURNS):
+            request = GenerationRequest(prompt, turn, (), self, self.keeps and turn < TURNS - 1)
+            completion = await engine.generate(request, Sampling(draw.randint(30, 60)))
+            shown = draw.choices(range(self.vocabulary), k=draw.randint(20, 40))
+            prompt = (*prompt, *completion.tokens, *shown)
+
+
+async def turns(policy: Policy, vocabulary: int, rounds: int) -> dict[str, str]:
+    """What keeping keys and values over turns saves, by column."""
+    engine, prefilled = TorchEngine(policy), [0]
+
+    def count(module: Any, positional: Any, named: dict[str, Any]) -> None:
+        prefilled[0] += named["input_ids"].numel()
+
+    engine.check()
+    policy.model.register_forward_pre_hook(count, with_kwargs=True)
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    tokens: dict[bool, list[int]] = {False: [], True: []}
+    for number in range(rounds + 1):
+        for keeps in seconds:
+            await engine.load(policy, number)
+            draw, before, start = random.Random(number), prefilled[0], time.process_time()
+            prompts = [
+                tuple(draw.choices(range(vocabulary), k=draw.randint(100, 200))) for _ in range(2)
+            ]
+            rollouts = [Rollout(prompts[n % 2], vocabulary, n, keeps) for n in range(16)]
+            await asyncio.gather(*(rollout.run(engine) for rollout in rollouts))
+            seconds[keeps].append(time.process_time() - start)
+            tokens[keeps].append(prefilled[0] - before)
+    again, kept = (seconds[keeps][1:] for keeps in seconds)  # the first round warms up
+    ratios = [old / new for old, new in zip(again, kept, strict=True)]
+    medians = [statistics.median(each) for each in (again, kept)]
+    ratio = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+    counts = [f"{statistics.median(tokens[keeps][1:]):,.0f}" for keeps in tokens]
+    cells = [ratio, *(f"{median:.2f}" for median in medians), *counts]
+    return dict(zip(TURN_COLUMNS, cells, strict=True))
+
+
 def main() -> None:
-    """Probe every model, and print one table."""
+    """Probe every model, and print a table of the probes and one of several turns."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", nargs="+", metavar="FOLDER", default=[])
+    parser.add_argument("--rounds", type=int, default=5, help="of rollouts of three turns")
+    parser.add_argument("--only-turns", action="store_true", help="leave out the probes")
     arguments = parser.parse_args()
     rows = {}
-    for dtype in ("float32", "bfloat16"):
+    for dtype in () if arguments.only_turns else ("float32", "bfloat16"):
         for name, model in models(arguments.model, dtype):
             row = f"{name}, {dtype}"
             rows[row] = probe(model.eval())
@@ -83,6 +149,11 @@ def main() -> None:
     threads = torch.get_num_threads()
     print(f"{threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
     print(table(COLUMNS, rows))
+    rows = {}
+    for size in (SIZES["small"], *map(pretrained, arguments.model)):
+        policy = make(size, "float32", argparse.Namespace(device="cpu", fixed=True))
+        rows[size.label] = asyncio.run(turns(policy, size.vocabulary, arguments.rounds))
+    print(table(TURN_COLUMNS, rows))
 
 
 if __name__ == "__main__":

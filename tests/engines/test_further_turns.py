@@ -174,13 +174,17 @@ def test_rows_with_and_without_a_kept_start_join_at_once(tmp_path: Path) -> None
     cache = KVCache(model, short=5)
     cache.add(PROMPTS[:3], 90, 8, rollouts[:3])
     cache.step(torch.tensor([30, 31, 32]))
-    cache.drop({row: (*PROMPTS[row], 30 + row, 40) for row in range(3)}, None)
-    prompts = [(*PROMPTS[row], 30 + row, 40, *SHOWN[row]) for row in range(3)]
+    ended = {row: (*PROMPTS[row], 30 + row, 40) for row in range(3)}
+    assert cache.drop({0: ended[0]}, None) == [2, 1]
+    cache.drop({0: ended[2], 1: ended[1]}, None)
+    prompts = [
+        *(text + shown for text, shown in zip(ended.values(), SHOWN, strict=True)),
+        PROMPTS[3],
+    ]
     shapes = counted(model)
-    logits = cache.add([*prompts, PROMPTS[3], prompts[0]], 90, 8, [*rollouts, Rollout()])
-    assert shapes == [(1, 40), (3, 13)], "one of prompts without, one of those with a kept start"
-    whole = KVCache(model).add([*prompts, PROMPTS[3], prompts[0]], 90, 8)
-    assert torch.allclose(logits, whole, atol=1e-4)
+    logits = cache.add(prompts, 90, 8, rollouts)
+    assert shapes == [(1, 40), (3, 1 + 12)], "those without a kept start are prefilled first"
+    assert torch.allclose(logits, KVCache(model).add(prompts, 90, 8), atol=1e-4)
 
 
 def test_a_model_that_continues_a_prefix_wrongly_decodes_with_the_cache_of_transformers(

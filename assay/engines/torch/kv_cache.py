@@ -274,9 +274,8 @@ class KVCache:
         return order
 
     def _keep(self, row: int, tokens: Prompt) -> None:
-        """Keep the keys and values of a row's first `tokens`, but for those not computed yet."""
+        """Keep the keys and values of a row under its `tokens`, of which the last has none yet."""
         prompt, shared, own = self.prompt_index[row], self.shared[row], self.positions[row]
-        tokens = tokens[: shared + own]
         if tokens and self.finished.make_room(self.capacity.tokens + len(tokens)):
             prefix = [layer.row(row, own, prompt, shared) for layer in self.layers]
             self.finished.rows[self.rollouts[row]] = tokens, prefix
