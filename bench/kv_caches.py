@@ -148,7 +148,8 @@ def main() -> None:
             rows[f"{row}, LoRA"] = probe(adapted.eval())
     threads = torch.get_num_threads()
     print(f"{threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print(table(COLUMNS, rows))
+    if rows:
+        print(table(COLUMNS, rows))
     rows = {}
     for size in (SIZES["small"], *map(pretrained, arguments.model)):
         policy = make(size, "float32", argparse.Namespace(device="cpu", fixed=True))

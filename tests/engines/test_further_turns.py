@@ -51,7 +51,7 @@ async def all_turns(
     return [turn for rollout in await asyncio.gather(*every) for turn in rollout]
 
 
-def counted(model: Any) -> list[int]:
+def counted(model: Any) -> list[tuple[int, int]]:
     """Filled with the shape of what each forward pass of the model computes: rows and tokens."""
     shapes: list[Any] = []
     model.register_forward_pre_hook(
