@@ -183,7 +183,11 @@ class KVCache:
             if prompt not in old
         }
         self._reserve(len(prompts), len(new), prompt_tokens, copied)
-        for batch, logits, cache in prefill(self.model, new):
+        groups = (
+            [one for one in new if bool(new[one]) == has_prefix] for has_prefix in (False, True)
+        )
+        for batch in filter(None, groups):
+            logits, cache, _ = prefill(self.model, {prompt: new[prompt] for prompt in batch})
             if not self.layers:
                 self.layers = [
                     LayerCache(layer.keys, layer.values, self.capacity) for layer in cache.layers

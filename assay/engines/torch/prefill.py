@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -55,21 +55,6 @@ class FinishedRows:
         return [(keys[:, :equal], values[:, :equal]) for keys, values in prefix if equal]
 
 
-def prefill(
-    model: Any, prompts: Mapping[Prompt, Prefix]
-) -> Iterator[tuple[Sequence[Prompt], Tensor, Any]]:
-    """Prefill `prompts`, each behind its prefix, in batches: the N prompts of a batch, logits of
-    their next tokens [N, V], and their KV cache, padded on the left.
-    """
-    for has_prefix in (False, True):
-        left = [prompt for prompt, prefix in prompts.items() if bool(prefix) == has_prefix]
-        while left:
-            count = rows_of_one_pass(left, prefill_tokens(model))
-            batch, left = left[:count], left[count:]
-            logits, cache, _ = _prefill_batch(model, {one: prompts[one] for one in batch})
-            yield batch, logits, cache
-
-
 def rows_of_one_pass(prompts: Iterable[Prompt], tokens: int) -> int:
     """How many of the first rows have distinct prompts of at most `tokens` padded tokens in all; at
     least one, if there is any.
@@ -83,9 +68,10 @@ def rows_of_one_pass(prompts: Iterable[Prompt], tokens: int) -> int:
     return count
 
 
-def _prefill_batch(model: Any, prompts: Mapping[Prompt, Prefix]) -> tuple[Tensor, Any, Tensor]:
-    """Logits [N, V], KV cache and attention mask [N, P] of prompts, padded on the left. All are
-    prefilled from the same column on: where the first prefix ends.
+def prefill(model: Any, prompts: Mapping[Prompt, Prefix]) -> tuple[Tensor, Any, Tensor]:
+    """Prefill N distinct prompts, each behind its prefix, in one forward pass: logits of their next
+    tokens [N, V], and their KV cache and attention mask [N, P], padded on the left. All prefixes
+    are cut so that the pass has equally many columns of each prompt.
     """
     from transformers import DynamicCache
 
@@ -153,13 +139,10 @@ class TransformersCache:
         """Whether rows may be added: only when none is running."""
         return not self.rows
 
-    def add(
-        self, prompts: Sequence[Prompt], prompt_tokens: int, completion_tokens: int,
-        rollouts: Sequence[object] = (),
-    ) -> Tensor:  # fmt: skip
+    def add(self, prompts: Sequence[Prompt], *_: Any) -> Tensor:
         """[R, V] logits of the first tokens of new rows, one row for each of `prompts`."""
         distinct = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
-        logits, self.cache, attention = _prefill_batch(self.model, dict.fromkeys(prompts, ()))
+        logits, self.cache, attention = prefill(self.model, dict.fromkeys(prompts, ()))
         spread = torch.tensor([distinct[prompt] for prompt in prompts], device=self.model.device)
         self._select(spread, attention)
         return logits[spread]
