@@ -15,7 +15,8 @@ from assay.config.sections import PolicySettings
 from assay.engines.torch import kv_cache as kv_cache_file
 from assay.engines.torch.cache_probe import choose_cache
 from assay.engines.torch.cuda_graphs import Capture, DecodeStep, bucket, wide_bucket
-from assay.engines.torch.kv_cache import ATTENTION, KVCache, LayerCache
+from assay.engines.torch.kv_cache import ATTENTION, KVCache
+from assay.engines.torch.layer_cache import LayerCache
 from assay.engines.torch.prefill import TransformersCache, next_logits
 from assay.errors import ModelError
 from assay.policy.load import load_policy
