@@ -242,7 +242,7 @@ def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(self: KVCache, *given: Any) -> Any:
         found = add(self, *given)
-        held.append(len(self.prompt_index))
+        held.append(len(self.rows))
         return found
 
     monkeypatch.setattr(KVCache, "add", counting)

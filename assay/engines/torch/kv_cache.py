@@ -42,6 +42,21 @@ def _a_little_wider(used: int) -> int:
     return used + max(AHEAD, used // 8)
 
 
+@dataclass(slots=True)
+class CachedRow:
+    """A row: `shared` tokens of a prompt, which other rows share, and behind them its `own`: with
+    a short prompt, which is copied, `shared` is 0.
+    """
+
+    prompt: int
+    """Number of the prompt."""
+    shared: int
+    own: int
+    """Tokens stored so far, and the position of the next one."""
+    rollout: object
+    """None where no turn can follow another."""
+
+
 class KVCache:
     """The KV cache of all running rows, numbered from 0 without gaps. Rows are added and dropped
     at any step.
@@ -70,12 +85,7 @@ class KVCache:
         self.layers: list[LayerCache] = []
         self.prompts: list[Prompt] = []
         self.first_logits: list[Tensor] = []
-        self.rollouts: list[object] = []
-        """The rollout of each row, or None."""
-        self.prompt_index: list[int] = []
-        self.shared: list[int] = []
-        """Tokens of each row's prompt that it shares: all, or none of a short one."""
-        self.positions: list[int] = []
+        self.rows: list[CachedRow] = []
         self.layout: tuple[Tensor, Tensor, Tensor] | None = None
 
     def add(
@@ -114,16 +124,15 @@ class KVCache:
                 self.first_logits.append(logits[row])
         index = {prompt: number for number, prompt in enumerate(self.prompts)}
         self._copy_short([index[prompt] for prompt in prompts])
-        self.rollouts += rollouts
-        self.prompt_index += [index[prompt] for prompt in prompts]
-        self.shared += [0 if len(one) <= self.short else len(one) for one in prompts]
-        self.positions += [len(one) if len(one) <= self.short else 0 for one in prompts]
+        for prompt, rollout in zip(prompts, rollouts, strict=True):
+            own = len(prompt) if len(prompt) <= self.short else 0
+            self.rows.append(CachedRow(index[prompt], len(prompt) - own, own, rollout))
         self.layout = None
         return torch.stack([self.first_logits[index[prompt]] for prompt in prompts])
 
     def _copy_short(self, prompts: Sequence[int]) -> None:
         """Copy short prompts before the completions of new rows."""
-        device, first = self.model.device, len(self.prompt_index)
+        device, first = self.model.device, len(self.rows)
         for prompt in dict.fromkeys(prompts):
             length = len(self.prompts[prompt])
             rows = torch.tensor([n for n, own in enumerate(prompts, first) if own == prompt])
@@ -138,7 +147,7 @@ class KVCache:
         """
         old, rows, prompts = (
             self.capacity,
-            len(self.prompt_index) + rows,
+            len(self.rows) + rows,
             len(self.prompts) + prompts,
         )
 
@@ -167,15 +176,13 @@ class KVCache:
         former number of each remaining row. The keys and values of the tokens given for a row are
         kept for its rollout.
         """
-        for row, tokens in finished.items():
-            self._keep(row, tokens)
-        width = max(self.positions) + 1
+        for number, tokens in finished.items():
+            self._keep(number, tokens)
+        width = max(row.own for row in self.rows) + 1
         completions = [layer.completions for layer in self.layers]
-        order = compact(completions, len(self.prompt_index), list(finished), width)
-        self.rollouts = [self.rollouts[row] for row in order]
-        self.positions = [self.positions[row] for row in order]
-        self.shared = [self.shared[row] for row in order]
-        needed = {self.prompt_index[row] for row in order}
+        order = compact(completions, len(self.rows), list(finished), width)
+        self.rows = [self.rows[former] for former in order]
+        needed = {row.prompt for row in self.rows}
         unneeded = [
             number
             for number, prompt in enumerate(self.prompts)
@@ -186,39 +193,42 @@ class KVCache:
         self.prompts = [self.prompts[old] for old in prompt_order]
         self.first_logits = [self.first_logits[old] for old in prompt_order]
         moved = {old: new for new, old in enumerate(prompt_order)}
-        self.prompt_index = [moved[self.prompt_index[row]] for row in order]
+        for row in self.rows:
+            row.prompt = moved[row.prompt]
         self.layout = None
         return order
 
-    def _keep(self, row: int, tokens: Prompt) -> None:
+    def _keep(self, number: int, tokens: Prompt) -> None:
         """Keep the keys and values of a row under its `tokens`, of which the last has none yet."""
-        prompt, shared, own = self.prompt_index[row], self.shared[row], self.positions[row]
+        row = self.rows[number]
         if tokens and self.finished.make_room(self.capacity.tokens + len(tokens)):
-            prefix = [layer.row(row, own, prompt, shared) for layer in self.layers]
-            self.finished.rows[self.rollouts[row]] = tokens, prefix
+            parts = number, row.own, row.prompt, row.shared
+            self.finished.rows[row.rollout] = tokens, [layer.row(*parts) for layer in self.layers]
 
     def step(self, tokens: Tensor) -> Tensor:
         """[R, V] logits after `tokens` [R], one for each row."""
-        rows = self.size(len(self.prompt_index))
+        rows = self.size(len(self.rows))
         self.layout = self.layout or self._arrange(rows)
-        padding = rows - len(tokens)
-        positions = torch.tensor(self.positions + [0] * padding, device=tokens.device)
+        padding, own = rows - len(tokens), [row.own for row in self.rows]
+        positions = torch.tensor(own + [0] * padding, device=tokens.device)
         padded = torch.cat([tokens, tokens.new_zeros(padding)])
-        prompt_width = self.width(max(self.shared)) if any(self.shared) else 0
-        used = max(self.positions) + 1
+        shared = max(row.shared for row in self.rows)
+        prompt_width = self.width(shared) if shared else 0
+        used = max(own) + 1
         if used > self.capacity.completion_width:
             self._reserve(0, 0, 0, used)
         width = min(self.capacity.completion_width, self.ahead(used))
         step = DecodeStep(padded, positions, *self.layout, prompt_width, width)
         logits = self.graphs(step) if self.graphs else self._forward(step)
-        self.positions = [position + 1 for position in self.positions]
+        for row in self.rows:
+            row.own += 1
         return logits[: len(tokens)]
 
     def _arrange(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """The step's prompt lengths, prompt rows and flat index."""
         groups: list[list[int]] = [[] for _ in self.prompts]
-        for row, number in enumerate(self.prompt_index):
-            groups[number].append(row)
+        for row, cached in enumerate(self.rows):
+            groups[cached.prompt].append(row)
         wide = self.size(max(map(len, groups)))
         flat_index = [0] * rows
         for number, group in enumerate(groups):
@@ -226,7 +236,7 @@ class KVCache:
                 flat_index[row] = number * wide + column
         prompt_rows = [group + [0] * (wide - len(group)) for group in groups]
         prompt_rows += [[0] * wide] * (self.size(len(groups)) - len(groups))
-        lengths = [*self.shared, *[0] * (rows - len(self.shared))]
+        lengths = [cached.shared for cached in self.rows] + [0] * (rows - len(self.rows))
         return tuple(
             torch.tensor(part, device=self.model.device)
             for part in (lengths, prompt_rows, flat_index)
