@@ -25,7 +25,7 @@ from assay.engines.torch.cuda_graphs import (
 )
 from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.layer_cache import Capacity, LayerCache, compact
-from assay.engines.torch.prefill import FinishedRows, Prompt, prefill, prefill_tokens
+from assay.engines.torch.prefill import PREFILL_TOKENS, FinishedRows, Prompt, prefill
 
 ATTENTION = "assay_kv_cache"
 SHORT = 64
@@ -70,7 +70,7 @@ class KVCache:
     ) -> None:  # fmt: skip
         capture = capture or capture_on(model.device)
         self.model = model
-        self.prefill_tokens = prefill_tokens(model)
+        self.prefill_tokens = PREFILL_TOKENS.get(model.device.type, PREFILL_TOKENS["cuda"])
         """Padded prompt tokens of rows that are best added at once; others join them later."""
         self.fused = fused
         self.finished = finished or FinishedRows()

@@ -23,11 +23,6 @@ COMPACT_BELOW = 0.8
 """`TransformersCache` drops finished rows when fewer than this share is running."""
 
 
-def prefill_tokens(model: Any) -> int:
-    """Padded prompt tokens in one forward pass of `model`."""
-    return PREFILL_TOKENS.get(model.device.type, PREFILL_TOKENS["cuda"])
-
-
 class FinishedRows:
     """Keys and values of the last row of each rollout that may have another turn, as long as the
     rollout lives; in all of up to `limit` tokens, those of running rows included.
@@ -80,9 +75,8 @@ def prefill(model: Any, prompts: Mapping[Prompt, Prefix]) -> tuple[Tensor, Any, 
         [(prompt[0],) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device
     )
     attention = torch.tensor(
-        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        [[0] * (width - len(one)) + [1] * len(one) for one in prompts], device=model.device
     )
-    attention = attention.to(model.device)
     cache = DynamicCache(config=model.config)
     positions = (attention.cumsum(-1) - 1).clamp(min=0)
     new = max(len(one) - (kept[0][0].shape[1] if kept else 0) for one, kept in prompts.items())
