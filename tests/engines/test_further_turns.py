@@ -15,9 +15,15 @@ from assay.engines.torch import TorchEngine
 from assay.engines.torch.cache_probe import choose_cache
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import FinishedRows, Prefix
+from assay.judge import Judge
+from assay.rollout.attempt import make_prompts
+from assay.rollout.group import group
 from assay.types import Completion
+from assay.types import Rollout as RolloutRecord
 from tests.engines.test_torch import learned, policy_of
+from tests.judge.opened import with_judge
 from tests.policies import tiny_policy
+from tests.rollout.talks import ADD, context
 
 PROMPTS = [tuple(range(5, 5 + length)) for length in (3, 70, 9, 40)]
 SHOWN = [(7, 8, 9), (20,) * 12, (31, 5)]
@@ -197,3 +203,22 @@ def test_a_model_that_continues_a_prefix_wrongly_decodes_with_the_cache_of_trans
 
     monkeypatch.setattr(FinishedRows, "take", wrong)
     assert choose_cache(model) == "transformers"
+
+
+def test_real_rollouts_leave_nothing_behind_and_prefill_no_turn_twice(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    engine = TorchEngine(policy)
+    engine.check()
+    shapes = counted(policy.model)
+
+    async def run(judge: Judge) -> list[RolloutRecord]:
+        using = context(engine, judge, policy.chat, {"name": "repair"}, sampling=Sampling(6))
+        (asked,) = make_prompts([ADD], using.prompter, 6, None)
+        return await group(asked, 2, using, seed=1)
+
+    rollouts = with_judge(run, stop_early=False)
+    assert [len(rollout.turns) for rollout in rollouts] == [3, 3]
+    conversations = sum(len(rollout.turns[-1].prompt_tokens) for rollout in rollouts)
+    assert sum(rows * columns for rows, columns in shapes) < conversations
+    gc.collect()
+    assert not engine._finished.rows
