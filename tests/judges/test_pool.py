@@ -26,7 +26,7 @@ from assay.errors import DataError, SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
 from assay.judges import pool, service
 from assay.judges.open import open_judge
-from assay.judges.terms import sendable, terms_of
+from assay.judges.terms import Terms, sendable, terms_of
 from assay.sandbox.limits import Limits
 from assay.train.stages import run_plan
 from assay.types import Call, Check, Exchange, Execution, Task, TestFunctions, Verdict
@@ -43,6 +43,8 @@ RIGHT = "def double(x): return x + x"
 REWARDS = "rewards = { tests = {}, length = { alpha = 1.0, on_failure = true } }"
 COMPARED = ("task_id", "completion", "verdict", "detail", "reward", "loss")
 TOKEN = "a-long-random-word"
+WAITING = [("first", False), ("second", False), ("failed", True)]
+SIZES = [("first", 1), ("knows", 1), ("large", 4)]
 
 
 @pytest.fixture(scope="module")
@@ -419,3 +421,41 @@ def test_a_broken_answer_is_the_machines_failure_and_another_service_is_asked(
         execution = with_pool([liar, url(servers[0])], lambda judge: judge.run(wrong))
     assert asked
     assert execution.verdict is Verdict.WRONG
+
+
+def test_a_place_that_nobody_takes_is_given_to_the_next() -> None:
+    async def run() -> None:
+        judges = pool.Pool((), Limits(), allow_forgeable=False)
+        one = service.Service("http://one", "", Terms(1, {}))
+        judges._services = [one]
+        given = [await judges._place("key", first=False) for _ in range(service.AHEAD)]
+        assert (given, one.places) == ([one] * service.AHEAD, 0)
+        waiting = [asyncio.create_task(judges._place(key, first)) for key, first in WAITING]
+        await asyncio.sleep(0)
+        assert [key for key, _ in judges._queue] == ["failed", "first", "second"]
+        one.taken -= 1
+        judges._dispatch()  # the place is given in the moment in which it is cancelled
+        waiting[2].cancel()
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)
+        assert [turn.done() for turn in waiting] == [True, False, True]
+        assert (await waiting[0], one.taken) == (one, service.AHEAD)
+        waiting[1].cancel()
+        await one.http.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_place_is_on_the_service_with_the_least_to_do_that_knows_the_task() -> None:
+    async def run() -> list[str]:
+        judges = pool.Pool((), Limits(), allow_forgeable=False)
+        services = [service.Service(name, "", Terms(slots, {})) for name, slots in SIZES]
+        judges._services = services
+        services[1].sent.add("key")
+        given = [await judges._place("key", first=False) for _ in range(4)]
+        for one in services:
+            await one.http.aclose()
+        return [one.url for one in given if one]
+
+    # of equal load the one that knows the task; then the others; then that with the most slots
+    assert asyncio.run(run()) == ["knows", "first", "large", "large"]

@@ -15,6 +15,8 @@ from assay.trackers.rollouts import RolloutTracker, write_rollouts
 from assay.types import Rollout, Verdict
 from assay.viewer.answers import UnknownError, ViewerAnswers
 from assay.viewer.folders import RunsFolder
+from assay.viewer.rollouts import RolloutFiles
+from assay.viewer.suspects import _at, _paid_programs
 from tests.viewer.made import (
     ADVANTAGE,
     HOSTILE,
@@ -188,6 +190,23 @@ def test_suspects_are_found_each_for_its_reason(tmp_path: Path) -> None:
     names = [[row["task_id"] for row in one["rows"]] for one in lists]
     assert names == [["set/gap"], ["set/forgeable"], [], ["set/0"], ["set/0", "set/1", "set/2"]]
     assert [one["count"] for one in lists] == [1, 1, 0, 1, 3]
+
+
+def test_suspects_that_came_after_the_index_was_read_are_left_out(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "made", 1) / "grpo" / "rollouts"
+    early = [made_rollout(f"early/{n}", "f=abs", verdict=Verdict.PASS) for n in range(3)]
+    write_rollouts(folder / "step_000003.parquet", 3, [early])
+    files = RolloutFiles(folder, tmp_path)
+    index = files.index()
+    for step in (2, 4):
+        late = [made_rollout(f"late/{step}", "f=abs", verdict=Verdict.PASS)]
+        write_rollouts(folder / f"step_{step:06d}.parquet", step, [late])
+    files.index()  # as another request does
+    paid = _paid_programs(files).sort_by([("step", "descending"), ("index", "descending")])
+    assert {"late/2", "late/4"} < {*paid["task_id"].to_pylist()}
+    names = _at(index, paid)["task_id"].to_pylist()
+    assert names[:3] == ["early/2", "early/1", "early/0"]
+    assert names == [name for name in paid["task_id"].to_pylist() if name[:4] != "late"]
 
 
 def paid_for_else(folder: Path, *extra: Rollout, steps: int = 1) -> list[str]:
