@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from assay.errors import SandboxError
 from assay.judge.builds import Build, Builds, folder_of
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference, shortened
 from assay.judge.kinds.kind import Decision, ProgramRun
@@ -78,10 +80,7 @@ class ExchangeRunner:
     ) -> Execution:
         if judges := [run.in_boxes for run in runs if run.in_boxes]:
             async with self._boxes:
-                judged = {
-                    at: await judge(self._sandbox, self._stop_early)
-                    for at, judge in enumerate(judges)
-                }
+                judged = {at: await self._in_boxes(judge) for at, judge in enumerate(judges)}
             return combined(judged) if len(judged) > 1 else judged[0]
         language, builds = runs[0].language or task.language, dict[object, Build]()
         for made, run in {made_of(run): run for run in runs if not run.decided}.items():
@@ -116,6 +115,14 @@ class ExchangeRunner:
             if executions[at].verdict is not Verdict.PASS:
                 break
         return combined(executions)
+
+    async def _in_boxes(self, judge: Callable[[Sandbox, bool], Awaitable[Execution]]) -> Execution:
+        """What comes of boxes, which are opened once more where the machine fails one. Raises
+        SandboxError.
+        """
+        with contextlib.suppress(SandboxError):
+            return await judge(self._sandbox, self._stop_early)
+        return await judge(self._sandbox, self._stop_early)
 
     async def started(self, program: Program, stdin: str, language: Language) -> Result:
         """The result of a program whose language's runtime has started; it is tried again where

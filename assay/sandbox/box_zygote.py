@@ -71,10 +71,13 @@ def open_box(data: bytes, stream: socket.socket, boxes: Boxes) -> None:
             folder = make_work_dir(user)
             ends.callback(remove_work_dir, folder)
             ends.callback(end_orphans, boxes)
-        waits, goes = os.pipe()
+        (waits, goes), us = os.pipe(), os.getpid()
         pid = clone(namespaces.NAMESPACES | namespaces.NEWUSER) if namespaced else kernel.fork()
         if pid == 0:
             os.close(goes)
+            if folder:
+                signal.signal(signal.SIGTERM, end_commands)
+                kernel.die_with_parent(us, signal.SIGTERM)
             start(settings, stream, waits, folder)
         ends.callback(os.waitpid, pid, 0)
         ends.callback(os.kill, pid, signal.SIGKILL)
@@ -87,6 +90,15 @@ def open_box(data: bytes, stream: socket.socket, boxes: Boxes) -> None:
         pidfd = os.pidfd_open(pid)
         ends.callback(os.close, pidfd)
         boxes[pidfd] = pid, ends.pop_all(), stream
+
+
+def end_commands(*_: object) -> None:
+    """In a box without namespaces, whose zygote has died: end what runs, then itself."""
+    for pid in kernel.children():
+        for kill in (os.kill, os.killpg):  # it may have no group of its own yet
+            with contextlib.suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+    os._exit(1)
 
 
 def end_orphans(boxes: Boxes) -> None:

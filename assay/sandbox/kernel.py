@@ -43,12 +43,12 @@ def prctl(option: int, a: int = 0, b: object = 0) -> int:
     return checked(libc.prctl(option, ctypes.c_ulong(a), b, 0, 0), "prctl")
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that forked it ends.
+def die_with_parent(parent: int, sign: int = SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread that forked it ends.
 
     `parent` is its pid; this process exits where that has ended already.
     """
-    prctl(PDEATHSIG, SIGKILL)
+    prctl(PDEATHSIG, sign)
     if os.getppid() != parent:
         os._exit(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job
+from assay.judge import Job, Judge
 from assay.judge.canaries import canaries
 from assay.judge.kinds.repository_cheats import diff_of
 from assay.judge.prepared_task import PreparedTask
@@ -29,6 +30,7 @@ from assay.tasks.jsonl import jsonl
 from assay.tasks.rows import Row
 from assay.types import Completion, Execution, Rollout, Task, Turn, Verdict
 from tests.judge.opened import judge_all
+from tests.judge.processes import descendants
 from tests.repositories import (
     AT,
     FIXES,
@@ -277,6 +279,30 @@ def test_tests_that_the_program_never_sees_are_added(tree: Path) -> None:
     right, wrong = judged(task, task.reference, own)
     assert (right.verdict, right.passed) == (Verdict.PASS, 4)
     assert (wrong.verdict, wrong.passed) == (Verdict.WRONG, 3)
+
+
+def test_a_change_whose_box_the_machine_ends_is_judged_again(tree: Path) -> None:
+    slow = f"import time\ntime.sleep(1)\n{RIGHT}"
+
+    async def killed(times: int) -> tuple[Execution, Execution]:
+        async with Judge(slots=1) as judge:
+            job = Job(calc_task(tree), as_diff(tree, slow))
+            running = asyncio.create_task(judge.run(job))
+            ended = list[int]()
+            while len(ended) < times and not running.done():
+                process = judge._sandbox._boxes._process
+                if process and process.pid not in ended and len(descendants(process.pid)) > 2:
+                    ended.append(process.pid)
+                    process.kill()
+                await asyncio.sleep(0.05)
+            return await running, await judge.run(job)
+
+    once, _ = asyncio.run(killed(1))
+    assert once.verdict is Verdict.PASS
+    twice, after = asyncio.run(killed(2))
+    assert (twice.verdict, twice.detail) == (Verdict.INFRA, "the box has ended")
+    assert (twice.passed, twice.forgeable) == (0, False)
+    assert after.verdict is Verdict.PASS  # the machine's failure is not remembered
 
 
 def test_a_program_that_never_ends_is_out_of_time(tree: Path) -> None:

@@ -286,6 +286,28 @@ def test_a_cancelled_command_ends_its_box(tree: Path) -> None:
     assert leftovers() == []
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_boxes_end_with_the_process_that_forked_them_and_others_can_be_opened(
+    tier: str, tree: Path
+) -> None:
+    async def run() -> None:
+        boxes = Boxes([wall for wall in WALLS if wall not in TIERS[tier]])
+        async with boxes.open(BoxSpec(tree)) as one, boxes.open(BoxSpec(tree)) as other:
+            running = asyncio.create_task(one.run(("bash", "-c", "sleep 98765 & wait")))
+            await shell(other, "echo begun")
+            await asyncio.sleep(0.3)
+            boxes._process.kill()  # type: ignore[union-attr]
+            for lost in (running, other.run(("true",))):
+                with pytest.raises(SandboxError, match="the box has ended"):
+                    await asyncio.wait_for(lost, 5)
+        async with boxes.open(BoxSpec(tree)) as box:
+            assert await shell(box, "cat a.txt") == "one\ntwo\n"
+        await boxes.close()
+
+    asyncio.run(run())
+    assert leftovers() == []
+
+
 def test_two_boxes_do_not_see_each_other(tree: Path) -> None:
     async def run() -> None:
         boxes = Boxes(WALLS)
