@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NamedTuple
 
 from assay.sandbox import kernel
@@ -27,34 +28,26 @@ from assay.sandbox.zygote import MESSAGE
 Source = int | socket.socket
 
 
-class Events:
+class Events(DefaultSelector):
     """The descriptors to watch and the function to call for each."""
-
-    def __init__(self) -> None:
-        self._poll = select.epoll()
-        self._callbacks: dict[int, Callable[[], None]] = {}
 
     def watch(self, source: Source, callback: Callable[[], None]) -> None:
         """Call `callback` whenever `source` can be read."""
-        number = source if isinstance(source, int) else source.fileno()
-        self._poll.register(number, select.EPOLLIN)
-        self._callbacks[number] = callback
+        self.register(source, EVENT_READ, callback)
 
     def unwatch(self, *sources: Source) -> None:
         """Watch no longer; harmless where nobody watched."""
         for source in sources:
-            number = source if isinstance(source, int) else source.fileno()
-            if self._callbacks.pop(number, None):
-                self._poll.unregister(number)
+            with contextlib.suppress(KeyError, ValueError):
+                self.unregister(source)
 
     def dispatch(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for events, and call their functions."""
-        ready = [(number, self._callbacks[number]) for number, _ in self._poll.poll(timeout)]
-        for number, callback in ready:
+        for key, _ in self.select(timeout):
             # a callback earlier in this round may have closed the source, and another one may have
             # got its number
-            if self._callbacks.get(number) is callback:
-                callback()
+            if self.get_map().get(key.fd) is key:
+                key.data()
 
 
 SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
