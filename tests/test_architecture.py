@@ -30,7 +30,7 @@ LAYERS = [
 ]  # fmt: skip
 MODULES = {
     "sandbox": "kernel limits cgroups cores landlock seccomp namespaces walls access attack"
-    " isolation work_dir program sockets ending script repl zygote launch processes job_queue slot"
+    " isolation work_dir program sockets ending script repl zygote launch processes slot"
     " runs supervisor box_files box_init box_zygote box client",
     "judge": "protocol codec_types files codec operations task_code checkers shared_data requests"
     " remote unpack_objects proxy test_code answer_text verdict"

@@ -1,23 +1,62 @@
-"""The programs that run now: reads their reports and output, and stops them at their limits."""
+"""The programs that wait, and those that run: reads their reports and output, and stops them at
+their limits.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from functools import partial
 
-from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Events
-from assay.sandbox.program import Ended
+from assay.sandbox.program import Ended, Pool
 from assay.sandbox.repl import DONE, RAISED
-from assay.sandbox.slot import RunningJob, Slot
+from assay.sandbox.slot import QueuedJob, RunningJob, Slot
 from assay.sandbox.work_dir import is_overfull
 from assay.sandbox.zygote import ProcessEnd
 
+ATTEMPTS = 2
 GRACE_SECONDS = 1.0
 """What a companion gets to report after its program was stopped."""
+
+
+class JobQueue:
+    """Jobs by number, in the order in which to start them."""
+
+    def __init__(self) -> None:
+        self._waiting = defaultdict[Pool, OrderedDict[int, QueuedJob]](OrderedDict)
+        """By the pool."""
+
+    def add(self, job: QueuedJob) -> None:
+        """Append a new job."""
+        self._waiting[job.program.pool][job.number] = job
+
+    def cancel(self, number: int) -> None:
+        """Drop a job if it waits here."""
+        for jobs in self._waiting.values():
+            jobs.pop(number, None)
+
+    def take(self, pool: Pool, can_run: Callable[[QueuedJob], bool]) -> QueuedJob | None:
+        """Remove and return the first job for this pool that `can_run` accepts."""
+        job = next(filter(can_run, self._waiting[pool].values()), None)
+        return self._waiting[pool].pop(job.number) if job else None
+
+    def requeue(self, job: QueuedJob) -> None:
+        """Put a job first, unless it is cancelled."""
+        if not job.cancelled:
+            self.add(job)
+            self._waiting[job.program.pool].move_to_end(job.number, last=False)
+
+    def retry(self, job: QueuedJob, slot: object, failure: str) -> bool:
+        """Requeue a job that the machine failed in `slot`. False where it has no attempt left."""
+        if job.attempt + 1 >= ATTEMPTS or job.program.session is not None:
+            return False
+        job.attempt, job.avoid, job.failure = job.attempt + 1, slot, failure
+        self.requeue(job)
+        return True
 
 
 class Runs:

@@ -15,7 +15,6 @@ from typing import BinaryIO
 from assay.sandbox import cgroups
 from assay.sandbox.access import access_rules, family_user
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
-from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.namespaces import WORK_DIR, AccessRules
@@ -38,6 +37,7 @@ from assay.sandbox.program import (
     RUNTIME_MB,
     Ended,
     Pool,
+    Program,
     SupervisorSettings,
 )
 from assay.sandbox.sockets import BufferedSocket
@@ -59,6 +59,29 @@ PROCESSES = 512
 """Threads that all processes of a slot may have."""
 DEATH_SECONDS = 0.05
 """How long a process that has hung up may take to be found dead."""
+
+
+@dataclass(slots=True)
+class QueuedJob:
+    """One job from the trainer, and what has happened to it so far."""
+
+    number: int
+    program: Program
+    limits: Limits
+    attempt: int = 0
+    avoid: object = None
+    """The slot in which the machine failed it."""
+    failure: str = ""
+    """How the machine failed the last attempt."""
+    cancelled: bool = False
+    """Whether nobody waits for its result."""
+
+    @property
+    def steps(self) -> float:
+        """How many times its time limits all steps together have: no more than a program with the
+        largest time factor.
+        """
+        return min(self.program.steps, LONGEST * self.program.pool.share / self.program.time_factor)
 
 
 @dataclass(slots=True)

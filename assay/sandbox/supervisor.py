@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from assay.sandbox import cgroups, kernel, work_dir
 from assay.sandbox.ending import NO_PROGRAM, NO_START, ending
-from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import SESSIONS, Events
 from assay.sandbox.program import (
@@ -30,8 +29,8 @@ from assay.sandbox.program import (
     message,
     read_message,
 )
-from assay.sandbox.runs import GRACE_SECONDS, Runs
-from assay.sandbox.slot import RunningJob, Slot
+from assay.sandbox.runs import GRACE_SECONDS, JobQueue, Runs
+from assay.sandbox.slot import QueuedJob, RunningJob, Slot
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import ProcessEnd, many_files
 
