@@ -17,7 +17,7 @@ from assay.extract import edits
 from assay.extract.thoughts import answer
 from assay.files import encodable
 from assay.judge.patches import PatchError, Read, parse
-from assay.judge.repository_files import files_of, reader
+from assay.judge.repository_tree import files_of, reader
 from assay.types import AnyCheck, Execution, Task, ToolCall, Verdict
 
 ASKED = re.compile(r"^###[ \t]+(\S[^\n]*)$", re.MULTILINE)

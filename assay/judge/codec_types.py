@@ -255,6 +255,11 @@ def collapsed(value: Any, kind: type) -> Any:
     return next((collapse(value) for base, collapse in COLLAPSE if issubclass(kind, base)), value)
 
 
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "keys": lambda keys: dict.fromkeys(keys).keys(),
+    "values": lambda values: dict(enumerate(values)).values(),
+    "items": _items,
+}
 CONSTANT = TypeCodec(
     "constant", str, str, {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}.__getitem__
 )
@@ -282,18 +287,11 @@ TYPES: dict[type, TypeCodec] = {
         list,
         lambda parts: defaultdict(parts[0] if callable(parts[0]) else None, parts[1]),
     ),
-    type({}.keys()): TypeCodec("keys", list, list, lambda items: dict.fromkeys(items).keys()),
-    type({}.values()): TypeCodec(
-        "values", list, list, lambda items: dict(enumerate(items)).values()
-    ),
-    type({}.items()): TypeCodec("items", list, list, _items),
-    type(OrderedDict().keys()): TypeCodec(
-        "keys", list, list, lambda items: dict.fromkeys(items).keys()
-    ),
-    type(OrderedDict().values()): TypeCodec(
-        "values", list, list, lambda items: dict(enumerate(items)).values()
-    ),
-    type(OrderedDict().items()): TypeCodec("items", list, list, _items),
+    **{
+        type(getattr(kind(), name)()): TypeCodec(name, list, list, rebuild)
+        for kind in (dict, OrderedDict)
+        for name, rebuild in VIEWS.items()
+    },
     Decimal: TypeCodec("Decimal", str, str, _decimal),
     Fraction: TypeCodec("Fraction", lambda it: [it.numerator, it.denominator], list, _fraction),
     array.array: TypeCodec(

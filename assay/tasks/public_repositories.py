@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assay.errors import DataError
 from assay.judge.patches import PatchError, apply, parse, reverse
-from assay.judge.repository_files import reader
+from assay.judge.repository_tree import reader
 from assay.tasks.rows import LeftOutError, Row, usable_tasks
 from assay.types import Message, RepositoryTests, Task
 

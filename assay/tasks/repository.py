@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge.patches import PatchError
-from assay.judge.repository_files import with_patch
+from assay.judge.repository_tree import with_patch
 from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task
 
