@@ -10,9 +10,9 @@ import socket
 import sys
 import types
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 from assay.judge.codec import (
     Json,
@@ -20,14 +20,17 @@ from assay.judge.codec import (
     Unpacker,
     digest,
     dumps,
+    error_name,
     exception,
+    is_iterator,
     loads,
+    raised,
     shown,
 )
-from assay.judge.codec_types import TooLargeError
+from assay.judge.codec_types import TooLargeError, collapsed
 from assay.judge.files import SharedFiles
-from assay.judge.object_table import ON_OBJECTS, Exports, Stream, opaque
-from assay.judge.shared_data import SharedObjects
+from assay.judge.object_table import ON_OBJECTS, ClassTable, Stream
+from assay.judge.shared_data import SetupInstances, SharedObjects
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
@@ -71,7 +74,7 @@ class Candidate:
     def __init__(self, sock: FramedSocket) -> None:
         self.sock = sock
         self.module = types.ModuleType(MODULE)
-        self.exports = Exports(MODULE)
+        self.exports = Exports()
         self.shared = SharedObjects(self.exports.packer, self.exports.nodes, 1)
         self.late: dict[int, BaseException] = {}
         """By iterator: what it raised after items that had to be sent first."""
@@ -127,7 +130,7 @@ class Candidate:
         """Define the data set's classes, compile and run the program as a module; answers whether
         it has the entry point. `objects`: objects that are no data are sent too.
         """
-        self.exports.sends_objects = objects
+        self.exports.classes = ClassTable(MODULE, self.exports.number) if objects else None
         self.shared.files = SharedFiles() if files else None
         self.module.__file__ = os.path.abspath("program.py")  # noqa: PTH100  pathlib loads slowly
         for _, source in classes:
@@ -222,6 +225,85 @@ class Candidate:
         sys.stderr = Stream(write=write_error) if write_error else err
         sys.stdin = Stream(read=read, readline=readline) if read else in_
         builtins.input, builtins.print = ask or own_ask, show or own_show
+
+
+class Exports:
+    """The objects of a program that have been sent, by number."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+        self.callbacks: dict[int, Callable[..., Any]] = {}
+        """By number: the functions that stand for those that a test passed."""
+        self.classes: ClassTable | None = None
+        """Where objects are sent that are no data; else they are opaque."""
+        self.nodes = SetupInstances(1)
+        self.packer = Packer(self._foreign)
+        self.packer.intercept = self._unusual
+        self._numbers: dict[int, int] = {}
+
+    def number(self, value: Any) -> int:
+        """The number of an object; it is kept from now on."""
+        at = self._numbers.setdefault(id(value), len(self.objects))
+        if at == len(self.objects):
+            self.objects.append(value)
+        return at
+
+    def raised(self, error: BaseException, caused: bool = False) -> list[Json]:
+        """What is sent for an exception: as `codec.raised`, then its number and class where that is
+        the program's own, then the same of its cause. `caused`: it is a cause itself.
+        """
+        parts, own, cause = raised(error), None, None
+        with contextlib.suppress(Exception):  # this may run the program's own code
+            own_class = isinstance(error, Exception) and not error_name(type(error))
+            if own_class and self.classes:
+                own = [self.number(error), self.classes.describe(type(error))]
+        if error.__cause__ and not caused:
+            cause = self.raised(error.__cause__, caused=True)
+        return [*parts, own, cause]
+
+    def _foreign(self, value: Any) -> Json:
+        """What is sent for an object that is no data."""
+        if isinstance(value, type) and self.classes:
+            return {"class": self.classes.describe(value)}
+        if self.nodes.name_of(value):
+            return self.nodes.pack(value, self.packer)
+        for number, function in self.callbacks.items():
+            if function is value:
+                return {"callback": number}
+        if isinstance(value, BaseException):
+            return {"error": self.raised(value)}
+        if type(value) is types.CoroutineType:
+            return {"coroutine": self.number(value)}
+        if not self.classes:
+            return opaque(value)
+        return {"handle": [self.number(value), self.classes.describe(type(value))]}
+
+    def _unusual(self, value: Any) -> Json:
+        """What is sent for an iterator of Python's, and for data of a class of its own."""
+        kind = type(value)
+        of_python = kind.__module__ in ("builtins", "itertools") or not self.classes
+        if of_python and is_iterator(value):
+            if hasattr(kind, "__await__"):
+                return self._foreign(value)
+            return {"lazy": self.number(value)}
+        plain = collapsed(value, kind)
+        if plain is value or not self.classes:
+            return None
+        return {
+            "subclass": [self.number(value), self.classes.describe(kind), self.packer.pack(plain)]
+        }
+
+
+def opaque(value: object) -> Json:
+    """What is sent for an object that is no data where only data is read: the items of an iterator,
+    or the type's name and the truth value.
+    """
+    if is_iterator(value):
+        return Packer(opaque).snapshot(cast("Iterator[Any]", value))
+    truth = None
+    with contextlib.suppress(Exception):  # this may run the program's own code
+        truth = bool(value)
+    return {"opaque": [type(value).__name__, truth]}
 
 
 @cache

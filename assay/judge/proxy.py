@@ -7,19 +7,30 @@ from __future__ import annotations
 import builtins
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
-from assay.judge.codec import Json, Packer, raised
-from assay.judge.codec_types import CodecError
+from assay.judge.codec import SHOWN, STEERING, Json, Packer, Unpacker, exception, raised
+from assay.judge.codec_types import BUILTINS, CodecError, TooLargeError, plain_numpy, rebuild_numpy
 from assay.judge.files import SharedFiles
 from assay.judge.protocol import CANNOT, CheckJob
-from assay.judge.remote import Function, RemoteClass, RemoteRef, is_remote, make, ref_of
+from assay.judge.remote import (
+    Function,
+    RemoteClass,
+    RemoteRef,
+    awaited,
+    is_remote,
+    items,
+    make,
+    ref_of,
+)
 from assay.judge.requests import CandidateFailed, Requests
 from assay.judge.shared_data import SetupInstances, SharedObjects
-from assay.judge.unpack_objects import Arrivals, Opaque
+from assay.judge.unpack_objects import Objects, use_own_methods
 from assay.sandbox.sockets import FramedSocket
 
 SEED = random.seed
@@ -39,6 +50,8 @@ class Connection:
         self.doubtful = set[tuple[RemoteRef, bool]]()
         """Operations that a test also has for data: the object, and whether they got data of the
         test."""
+        self.members = Counter[RemoteRef]()
+        """How often the program has sent each member of an Enum."""
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
         self.nodes = SetupInstances(0)
@@ -63,7 +76,8 @@ class Connection:
         self.shared.files = SharedFiles() if job["files"] else None
         self.doubt = job["doubt"]
         self.requests.expects_exit = "SystemExit" in str(job["checks"])
-        self.arrivals.takes_objects = job["objects"]
+        if job["objects"]:
+            self.arrivals.take_objects()
         parts = job["program"], job["entry_point"], job["classes"], job["files"], job["objects"]
         self.requests.load(*parts)
 
@@ -73,7 +87,7 @@ class Connection:
             self.forgeable
             or any(ref.decides(tells) for ref, tells in self.doubtful)
             # two of one member that no test names may be compared
-            or any(times > 1 and not it.made_by_test for it, times in self.arrivals.members.items())
+            or any(times > 1 and not it.made_by_test for it, times in self.members.items())
         )
 
     def cannot(self, what: str) -> CandidateFailed:
@@ -98,7 +112,7 @@ class Connection:
         if packed_answer in plain:
             self.forgeable = True
         answer = self.arrivals.value(packed_answer, made)
-        self.answers = [] if self.arrivals.takes_objects else [answer]
+        self.answers = [] if self.arrivals.objects else [answer]
         return answer
 
     def call_packed(self, target: str, call: list[Json], kind: str = "answer") -> Json:
@@ -124,7 +138,7 @@ class Connection:
             self.forgeable = True
         if isinstance(value, RemoteClass):
             ref_of(value).made_by_test = True
-            self.arrivals.use_own_methods(value)
+            use_own_methods(value)
         self.requests.named += isinstance(value, RemoteClass) or is_function(value)
         return value
 
@@ -224,6 +238,122 @@ class Connection:
             return {"named": [type(value).__name__, value._fields, self.packer.pack([*value])]}
         running = self.arrivals.running.get(id(value))
         return running and running[0].packed
+
+
+class Arrivals:
+    """Rebuilds values and exceptions of one program."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.identity = False
+        """Whether the test looks at the identity of objects; then an object stays the same one."""
+        self.may_stop = False
+        """Whether the last request may raise StopIteration without saying more than it should."""
+        self.flattened = False
+        """Whether a value of numpy's has become Python's."""
+        self.running: dict[int, tuple[RemoteRef, Any]] = {}
+        """By id: generators and coroutines that stand for the program's."""
+        self.objects: Objects | None = None
+        """Where there may be classes of the program's, and so objects."""
+        self.made = False
+        """Whether the test constructs the value that is being rebuilt."""
+        self._connection = connection
+        self.unpacker = Unpacker({
+            "opaque": Opaque, "graph": self._graph, "error": self.error, "builtin": self._builtin,
+            "lazy": partial(self._run, items), "callback": connection.own_function,
+            "coroutine": partial(self._run, awaited), "shared": self._shared,
+        })  # fmt: skip
+        self._data_unpacker = Unpacker({"opaque": Opaque})
+
+    def take_objects(self) -> None:
+        """Rebuild objects too, from now on."""
+        self.objects = Objects(self._connection)
+        self.unpacker.foreign |= self.objects.tags
+
+    def keep_numpy(self, keep: bool) -> None:
+        """Whether values of numpy's stay so; else they become Python's."""
+
+        def array(parts: Json) -> Any:
+            value = rebuild_numpy(parts)
+            if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
+                self._connection.forgeable = True
+            self.flattened |= not keep
+            return value if keep else plain_numpy(value)
+
+        self.unpacker.foreign["numpy"] = self._data_unpacker.foreign["numpy"] = array
+
+    def value(self, data: Json, made: bool = False, only_data: bool = False) -> Any:
+        """A value as the program packed it; `made`: the test constructs it; `only_data`: an object
+        in it is opaque. Raises CandidateFailed where it is too large or malformed.
+        """
+        before, self.made = self.made, made
+        try:
+            return (self._data_unpacker if only_data else self.unpacker).value(data)
+        except (TooLargeError, MemoryError) as error:
+            raise self._connection.requests.fail("output", str(error)) from None
+        except CodecError as error:
+            raise self._connection.requests.fail("forbidden", str(error)) from None
+        finally:
+            self.made = before
+
+    def error(self, parts: list[Json]) -> BaseException:
+        """An exception of the program's, rebuilt. Raises CodecError."""
+        names, arguments, name, text, own, cause = parts
+        text = str(text)[:SHOWN]
+        error = exception(names, arguments, f"{str(name)[:100]}: {text}")
+        ends = self.may_stop and isinstance(error, StopIteration | StopAsyncIteration)
+        if isinstance(error, STEERING) and not ends:
+            self._connection.forgeable = True
+        if own is not None:
+            if self.objects is None:
+                raise CodecError("malformed exception")
+            error = self.objects.error(own, error, text)
+        error.__cause__ = self.error(cause) if cause else None
+        return error
+
+    def _shared(self, parts: Json) -> Any:
+        shared = self._connection.shared
+        if self.identity and shared.new.isdisjoint(parts):
+            self._connection.forgeable = True
+        return shared.rebuild(parts)
+
+    def _builtin(self, name: Json) -> Any:
+        """A function or class of Python's; an `except` of some catches the test's own assertion."""
+        found = BUILTINS[name]
+        if found is type and not self.objects:
+            return Opaque(name)  # it makes classes, which may do more than data does
+        if isinstance(found, type) and issubclass(AssertionError, found) and found is not object:
+            self._connection.forgeable = True
+        return found
+
+    def _run(self, kind: Callable[[RemoteRef], Any], number: Json) -> Any:
+        """A generator or coroutine that stands for one of the program's."""
+        ref = RemoteRef(self._connection, number)
+        made = kind(ref)
+        self.running[id(made)] = ref, made
+        return made
+
+    def _graph(self, rows: Json) -> Any:
+        connection, on_change = self._connection, partial(self._connection.changes.add, "arguments")
+        return connection.nodes.unpack(rows, self.unpacker, connection.mutates, on_change)
+
+
+class Opaque:
+    """An object that a call returned and that is no data: equal only to itself; its truth value is
+    what the program sent.
+    """
+
+    def __init__(self, parts: Json) -> None:
+        name, truth = parts if type(parts) is list and len(parts) == 2 else (parts, None)
+        self._name = str(name)[:100]
+        self._truth = truth if type(truth) is bool else None
+
+    def __repr__(self) -> str:
+        return f"<a {self._name} of the candidate's>"
+
+    def __bool__(self) -> bool:
+        if self._truth is None:
+            raise TypeError(f"{self!r} is no data")
+        return self._truth
 
 
 def is_function(value: object) -> bool:

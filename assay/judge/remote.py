@@ -108,7 +108,7 @@ def operate(remote: object, name: str, *operands: Any) -> Any:
         ref_of(answer).has_test_data = has_test_data
         ref_of(answer).made_by_test |= ref.made_by_test and name in SAME
     elif name not in SEEN:
-        if ref in ref.connection.arrivals.members:  # sent where data may be expected
+        if ref in ref.connection.members:  # sent where data may be expected
             ref.connection.forgeable = True
         if not ref.shows(name):
             ref.connection.doubtful.add((ref, has_test_data))

@@ -19,7 +19,7 @@ from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
 from assay.judge.codec_types import CodecError, is_numpy, plain_numpy
 from assay.judge.kinds.kind import Kind, Part
 from assay.judge.protocol import Outcome
-from assay.judge.proxy import Connection
+from assay.judge.proxy import Connection, Opaque
 from assay.judge.requests import DETAIL
 from assay.judge.test_code import (
     LazyBuiltins,
@@ -30,7 +30,6 @@ from assay.judge.test_code import (
     shorten,
     show_value,
 )
-from assay.judge.unpack_objects import Opaque
 
 if TYPE_CHECKING:
     from assay.types import Task
