@@ -39,13 +39,15 @@ TEST_ITEMS = 5_000_000
 
 
 class Connection:
-    """Calls and values of one program."""
+    """Calls and values of the program of one job."""
 
-    def __init__(self, sock: FramedSocket) -> None:
+    def __init__(self, sock: FramedSocket, job: CheckJob) -> None:
+        self.job = job
         self.requests = Requests(sock, self._raised)
+        self.requests.expects_exit = "SystemExit" in str(job["checks"])
         self.absent = ""
         """The first name that a check used and the program does not define."""
-        self.doubt = ""
+        self.doubt = job["doubt"]
         """What a test did that plain Python may answer in another way."""
         self.doubtful = set[tuple[RemoteRef, bool]]()
         """Operations that a test also has for data: the object, and whether they got data of the
@@ -56,8 +58,7 @@ class Connection:
         self.packer.intercept = self._handle_of
         self.nodes = SetupInstances(0)
         self.shared = SharedObjects(self.packer, self.nodes, 0)
-        self.mutates = False
-        """Whether what the program changes is changed in the test's objects."""
+        self.shared.files = SharedFiles() if job["files"] else None
         self.arrivals = Arrivals(self)
         self.console = Console(self.packer.pack, self.ask)
         self.answers: list[Any] = []
@@ -68,16 +69,9 @@ class Connection:
         self.changes = set[str]()
         """What of the test's the program has changed: `arguments`, or a file's name."""
 
-    def load(self, job: CheckJob) -> None:
+    def load(self) -> None:
         """Send the program."""
-        self.mutates = job["mutates"]
-        self.arrivals.keep_numpy(job["numpy"])
-        self.arrivals.identity = job["identity"]
-        self.shared.files = SharedFiles() if job["files"] else None
-        self.doubt = job["doubt"]
-        self.requests.expects_exit = "SystemExit" in str(job["checks"])
-        if job["objects"]:
-            self.arrivals.take_objects()
+        job = self.job
         parts = job["program"], job["entry_point"], job["classes"], job["files"], job["objects"]
         self.requests.load(*parts)
 
@@ -104,7 +98,7 @@ class Connection:
         """Call something of the program's."""
         self.requests.asked += 1  # even where an argument cannot be sent
         passed = (*arguments, *named.values())
-        plain = [*map(self.packer.pack, passed)] if self.arrivals.identity else []
+        plain = [*map(self.packer.pack, passed)] if self.job["identity"] else []
         packed = [*map(self.shared.pack, passed)]
         by_name = dict(zip(named, packed[len(arguments) :], strict=True))
         parts = (target, packed[: len(arguments)], by_name)
@@ -179,7 +173,7 @@ class Connection:
     def _may_change(self) -> bool:
         """Whether what the program makes of an object of the test's is made here too."""
         self.changes.add("arguments")
-        return self.mutates
+        return self.job["mutates"]
 
     def _call_back(self, parts: list[Json]) -> None:
         """Call a function that the check has passed, and send what it returns or raises."""
@@ -244,42 +238,25 @@ class Arrivals:
     """Rebuilds values and exceptions of one program."""
 
     def __init__(self, connection: Connection) -> None:
-        self.identity = False
-        """Whether the test looks at the identity of objects; then an object stays the same one."""
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
         self.flattened = False
         """Whether a value of numpy's has become Python's."""
         self.running: dict[int, tuple[RemoteRef, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
-        self.objects: Objects | None = None
-        """Where there may be classes of the program's, and so objects."""
         self.made = False
         """Whether the test constructs the value that is being rebuilt."""
         self._connection = connection
+        self.objects = Objects(connection, self) if connection.job["objects"] else None
+        """Where there may be classes of the program's, and so objects."""
+        data: dict[str, Callable[[Json], Any]] = {"opaque": Opaque, "numpy": self._numpy}
         self.unpacker = Unpacker({
-            "opaque": Opaque, "graph": self._graph, "error": self.error, "builtin": self._builtin,
+            **data, "graph": self._graph, "error": self.error, "builtin": self._builtin,
             "lazy": partial(self._run, items), "callback": connection.own_function,
             "coroutine": partial(self._run, awaited), "shared": self._shared,
+            **(self.objects.tags if self.objects else {}),
         })  # fmt: skip
-        self._data_unpacker = Unpacker({"opaque": Opaque})
-
-    def take_objects(self) -> None:
-        """Rebuild objects too, from now on."""
-        self.objects = Objects(self._connection)
-        self.unpacker.foreign |= self.objects.tags
-
-    def keep_numpy(self, keep: bool) -> None:
-        """Whether values of numpy's stay so; else they become Python's."""
-
-        def array(parts: Json) -> Any:
-            value = rebuild_numpy(parts)
-            if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
-                self._connection.forgeable = True
-            self.flattened |= not keep
-            return value if keep else plain_numpy(value)
-
-        self.unpacker.foreign["numpy"] = self._data_unpacker.foreign["numpy"] = array
+        self._data_unpacker = Unpacker(data)
 
     def value(self, data: Json, made: bool = False, only_data: bool = False) -> Any:
         """A value as the program packed it; `made`: the test constructs it; `only_data`: an object
@@ -310,9 +287,17 @@ class Arrivals:
         error.__cause__ = self.error(cause) if cause else None
         return error
 
+    def _numpy(self, parts: Json) -> Any:
+        """A value of numpy's; as Python's where the test takes no other."""
+        value, keep = rebuild_numpy(parts), self._connection.job["numpy"]
+        if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
+            self._connection.forgeable = True
+        self.flattened |= not keep
+        return value if keep else plain_numpy(value)
+
     def _shared(self, parts: Json) -> Any:
         shared = self._connection.shared
-        if self.identity and shared.new.isdisjoint(parts):
+        if self._connection.job["identity"] and shared.new.isdisjoint(parts):
             self._connection.forgeable = True
         return shared.rebuild(parts)
 
@@ -334,7 +319,7 @@ class Arrivals:
 
     def _graph(self, rows: Json) -> Any:
         connection, on_change = self._connection, partial(self._connection.changes.add, "arguments")
-        return connection.nodes.unpack(rows, self.unpacker, connection.mutates, on_change)
+        return connection.nodes.unpack(rows, self.unpacker, connection.job["mutates"], on_change)
 
 
 class Opaque:

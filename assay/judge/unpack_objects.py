@@ -26,7 +26,7 @@ from assay.judge.remote import (
 )
 
 if TYPE_CHECKING:
-    from assay.judge.proxy import Connection
+    from assay.judge.proxy import Arrivals, Connection
 
 SHOWING = ("__str__", "__repr__", "__format__")
 IMMUTABLE = {kind.__name__: kind for kind, _ in COLLAPSE if kind not in MUTABLE}
@@ -35,8 +35,8 @@ IMMUTABLE = {kind.__name__: kind for kind, _ in COLLAPSE if kind not in MUTABLE}
 class Objects:
     """Rebuilds the objects of one program, and its classes as classes of ours."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._arrivals = connection, connection.arrivals
+    def __init__(self, connection: Connection, arrivals: Arrivals) -> None:
+        self._connection, self._arrivals = connection, arrivals
         self._objects: dict[int, Any] = {}
         self._types: dict[int, RemoteClass] = {}
         self.tags = {"handle": self._handle, "class": self._type, "subclass": self._subclass}
@@ -118,7 +118,7 @@ class Objects:
                 self._connection.forgeable = True
             return self._objects[number]
         handle = remote.make(made, self._new_ref(number, made))
-        if self._arrivals.identity:
+        if self._connection.job["identity"]:
             self._objects[number] = handle
         return handle
 

@@ -69,7 +69,7 @@ def rehearse() -> None:
     for objects in (True, False) * TIMES:
         program = candidate.Candidate(near)
         job: CheckJob = {**REHEARSAL, "objects": objects}
-        report = worker.run_checks(job, Connection(sock))
+        report = worker.run_checks(Connection(sock, job))
         assert report.checks == [Outcome("held")] * 2, report
     for end in (near, far):
         end.stream.close()

@@ -22,7 +22,7 @@ from assay.judge.kinds import asserts, calls, test_functions
 from assay.judge.kinds.calls import Bench, Caller
 from assay.judge.kinds.kind import Part
 from assay.judge.kinds.pytest_module import make_module
-from assay.judge.protocol import CheckJob, Outcome, WorkerReport
+from assay.judge.protocol import Outcome, WorkerReport
 from assay.judge.proxy import Connection
 from assay.judge.requests import CandidateFailed
 from assay.judge.test_code import LazyBuiltins, Namespace, run_piece
@@ -62,9 +62,9 @@ def serve(control: socket.socket) -> None:
             candidate.close()
         job = json.loads(frame)
         candidate = socket.socket(fileno=descriptor)
-        connection = Connection(FramedSocket(candidate, int(job["reply_mb"] * MIB)))
+        connection = Connection(FramedSocket(candidate, int(job["reply_mb"] * MIB)), job)
         random.seed = connection.console.seed
-        report = run_checks(job, connection, partial(jobs.send, NEXT_STEP))
+        report = run_checks(connection, partial(jobs.send, NEXT_STEP))
         jobs.send(mark(report) + json.dumps(report._asdict()).encode())
         del job, connection, report
         gc.collect()  # a test may have filled the memory that the next one needs
@@ -86,18 +86,18 @@ def mark(report: WorkerReport) -> bytes:
 
 
 def run_checks(
-    job: CheckJob, connection: Connection, next_step: Callable[[], None] = lambda: None
+    connection: Connection, next_step: Callable[[], None] = lambda: None
 ) -> WorkerReport:
     """Run a job's checks in its order; tells the sandbox by `next_step` when a call begins."""
     ended: list[Outcome] = []
-    requests, setup_error = connection.requests, ""
+    job, requests, setup_error = connection.job, connection.requests, ""
     caller = Caller(connection, job["entry_point"], job["reference"], next_step, job["large"])
     builtin = LazyBuiltins(connection)
     builtin.modules["pytest"] = make_module()
     namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
     bench, parts = Bench(connection, builtin, namespace, caller), list[Part]()
     try:
-        connection.load(job)
+        connection.load()
         setup_error = set_up(job["setup"], job["entry_point"], bench)
         found: dict[str, Any] = {name: namespace.get(name) for name, _ in job["classes"]}
         connection.nodes.classes = {name: it for name, it in found.items() if isinstance(it, type)}

@@ -123,7 +123,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
         ours.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0)
         )  # no test without an end
-        report = run_checks(job, Connection(FramedSocket(ours, 1 << 16)))
+        report = run_checks(Connection(FramedSocket(ours, 1 << 16), job))
     playing.join()
     require_documented(report)
     return report
