@@ -37,6 +37,7 @@ MISUSED = ("AttributeError", "TypeError")
 NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
+PYTEST = make_module()
 RUN: dict[str, Callable[[Any, int, Bench], list[Part]]] = {
     "Check": asserts.run, "Call": calls.run, "TestFunctions": test_functions.run,
 }  # fmt: skip
@@ -91,17 +92,17 @@ def run_checks(
     """Run a job's checks in its order; tells the sandbox by `next_step` when a call begins."""
     ended: list[Outcome] = []
     job, requests, setup_error = connection.job, connection.requests, ""
-    caller = Caller(connection, job["entry_point"], job["reference"], next_step, job["large"])
+    caller = Caller(connection, next_step)
     builtin = LazyBuiltins(connection)
-    builtin.modules["pytest"] = make_module()
+    builtin.modules["pytest"] = PYTEST
     namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
     bench, parts = Bench(connection, builtin, namespace, caller), list[Part]()
     try:
         connection.load()
-        setup_error = set_up(job["setup"], job["entry_point"], bench)
+        setup_error = set_up(bench)
         found: dict[str, Any] = {name: namespace.get(name) for name, _ in job["classes"]}
         connection.nodes.classes = {name: it for name, it in found.items() if isinstance(it, type)}
-        setup_error = setup_error or caller.load_checker((job["checker"], "<checker>"))
+        setup_error = setup_error or caller.load_checker()
         for name, check in [] if setup_error else job["checks"]:
             parts += RUN[name](check, len(parts), bench)
         for number in [] if setup_error else job["order"]:
@@ -122,15 +123,15 @@ def run_checks(
     return WorkerReport(ended, requests.failure, setup_error, caller.answers, forgeable, changes)
 
 
-def set_up(setup: str, entry_point: str, bench: Bench) -> str:
+def set_up(bench: Bench) -> str:
     """Run the data set's setup, then bind the entry point over what that defined. Returns the
     setup's error.
 
     Raises CandidateFailed where the setup fails after a request to the program: that may be the
     program's fault.
     """
-    connection = bench.connection
-    ended = run_piece((setup, "<setup>"), bench.namespace, connection)
+    connection, entry_point = bench.connection, bench.connection.job["entry_point"]
+    ended = run_piece((connection.job["setup"], "<setup>"), bench.namespace, connection)
     if ended.how != "held" and connection.requests.asked:
         how = "no_code" if connection.absent else ended.how
         raise connection.requests.fail(how, ended.detail)

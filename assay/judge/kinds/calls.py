@@ -61,28 +61,20 @@ class Caller:
     value. `next_step` tells the sandbox that a call begins.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        entry_point: str,
-        reference: str,
-        next_step: Callable[[], None],
-        large: bool,
-    ) -> None:
-        self.connection = connection
-        self.entry_point = entry_point
-        self.reference = reference
-        self.asks = "digest" if large else "answer"
-        self.checker_piece: Piece = ("", "")
+    def __init__(self, connection: Connection, next_step: Callable[[], None]) -> None:
+        self.connection, job = connection, connection.job
+        self.entry_point, self.reference = job["entry_point"], job["reference"]
+        self.asks = "digest" if job["large"] else "answer"
+        self.checker_piece: Piece = (job["checker"], "<checker>")
         self.checker: Checker | None = None
         self._next_step, self._step_ends = next_step, time.monotonic() + STEP_SECONDS
         self.answers: list[str] = []
         self.room = ANSWERS_MIB << 20
         self.unpacker = Unpacker({"opaque": Opaque}, nodes=sys.maxsize)  # for the data set's side
 
-    def load_checker(self, piece: Piece) -> str:
+    def load_checker(self) -> str:
         """Take the data set's own `check`, if there is one. Returns its code's error."""
-        self.checker_piece, namespace = piece, dict[str, Any](__name__="checker")
+        piece, namespace = self.checker_piece, dict[str, Any](__name__="checker")
         try:
             if piece[0]:
                 exec(compiled(*piece), namespace)
