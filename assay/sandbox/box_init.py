@@ -143,10 +143,7 @@ class Init:
     def answer(self, request: Request) -> tuple[object, ...]:
         """Do it, and end all that it has started. The first fields of a Result."""
         started, before = time.monotonic(), cpu_of_children()
-        stdin = os.memfd_create("stdin")
-        with open(stdin, "wb", closefd=False) as file:
-            file.write(request.stdin)
-        os.lseek(stdin, 0, os.SEEK_SET)
+        stdin = kernel.memory_file(request.stdin)
         pipes = [os.pipe() for _ in range(2 - request.merged)]
         child = kernel.fork()
         if child == 0:

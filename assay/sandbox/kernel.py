@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CHILD_SUBREAPER = 1, 4, 38, 22, 36
 CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT, RAISE, CLEAR_ALL = 23, 24, 47, 2, 4
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGSTOP = 9, 19
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 PAGE = 4096
 REAP_SECONDS = 0.005
 MOST_FILES = 65_536
@@ -70,6 +72,16 @@ def read_text(file: str | os.PathLike[str]) -> str:
     except OSError:
         return ""
     return answer.decode(errors="replace")  # a process may have any bytes as its name
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor from which to read `data`, and to which nobody can write."""
+    file = os.memfd_create("data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(file, "wb", closefd=False) as stream:
+        stream.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+    return file
 
 
 def hide() -> None:

@@ -65,12 +65,8 @@ def become(work_dir: str, sock: FramedSocket, filters: list[Filter]) -> None:
 def write(name: str, data: bytes) -> None:
     """Write a file of the work folder, which may be executed. Raises OSError."""
     Path(name).parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as file:
+        file.write(data)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -53,7 +52,6 @@ class Events(DefaultSelector):
 SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
 """Processes that may be kept at once, and the memory and further threads that each may hold while
 it is stopped: a joined thread may still be exiting."""
-SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 @dataclass(slots=True)
@@ -115,7 +113,7 @@ class CandidateProcess(Process):
             reading, writing = output_pipe()
             passed += [writing]
             os.set_blocking(reading, False)
-            passed.insert(0, memory_file(program.stdin))
+            passed.insert(0, kernel.memory_file(program.stdin))
             if program.executable:
                 passed.append(os.open(program.executable, os.O_RDONLY))
             channel.send_with_descriptors(passed, program.payload)
@@ -223,7 +221,7 @@ class Executable:
     """A program's file in memory, which the supervisor opens by its path."""
 
     def __init__(self, data: bytes) -> None:
-        self._file = memory_file(data)
+        self._file = kernel.memory_file(data)
         self.path = f"/proc/{os.getpid()}/fd/{self._file}"
 
     def __del__(self) -> None:
@@ -235,17 +233,6 @@ def output_pipe() -> tuple[int, int]:
     reading, writing = os.pipe()
     os.fchmod(writing, 0o222)
     return reading, writing
-
-
-def memory_file(data: bytes) -> int:
-    """A descriptor from which to read `data`, and to which nobody can write."""
-    file = os.memfd_create("data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
-    os.lseek(file, 0, os.SEEK_SET)
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
-    return file
 
 
 def starved_seconds(pid: int) -> float:
