@@ -18,7 +18,6 @@ from assay.sandbox.slot import QueuedJob, RunningJob, Slot
 from assay.sandbox.work_dir import is_overfull
 from assay.sandbox.zygote import ProcessEnd
 
-ATTEMPTS = 2
 GRACE_SECONDS = 1.0
 """What a companion gets to report after its program was stopped."""
 
@@ -44,18 +43,16 @@ class JobQueue:
         job = next(filter(can_run, self._waiting[pool].values()), None)
         return self._waiting[pool].pop(job.number) if job else None
 
-    def requeue(self, job: QueuedJob) -> None:
-        """Put a job first, unless it is cancelled."""
+    def retry(self, job: QueuedJob, slot: object, failure: str) -> bool:
+        """Put a job first that the machine failed in `slot`, unless it is cancelled. False where it
+        has failed it before.
+        """
+        if job.failure or job.program.session is not None:
+            return False
+        job.avoid, job.failure = slot, failure
         if not job.cancelled:
             self.add(job)
             self._waiting[job.program.pool].move_to_end(job.number, last=False)
-
-    def retry(self, job: QueuedJob, slot: object, failure: str) -> bool:
-        """Requeue a job that the machine failed in `slot`. False where it has no attempt left."""
-        if job.attempt + 1 >= ATTEMPTS or job.program.session is not None:
-            return False
-        job.attempt, job.avoid, job.failure = job.attempt + 1, slot, failure
-        self.requeue(job)
         return True
 
 

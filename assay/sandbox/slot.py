@@ -68,11 +68,10 @@ class QueuedJob:
     number: int
     program: Program
     limits: Limits
-    attempt: int = 0
     avoid: object = None
     """The slot in which the machine failed it."""
     failure: str = ""
-    """How the machine failed the last attempt."""
+    """How the machine failed the first attempt; empty before."""
     cancelled: bool = False
     """Whether nobody waits for its result."""
 
