@@ -17,7 +17,7 @@ from reprlib import repr as shortened
 from typing import NamedTuple
 
 from assay.checks import RepositoryTests
-from assay.errors import DataError
+from assay.errors import DataError, SettingsError
 from assay.judge.interpreter import Interpreter
 from assay.judge.protocol import CANNOT
 from assay.judge.verdict import REFUSED, CircuitBreaker, is_tasks_fault
@@ -29,6 +29,7 @@ from assay.sync import as_they_end
 from assay.types import Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
+ONLY_JUDGES = "the services of judge.servers judge programs, and run no tools or interpreters"
 JOBS_PER_SLOT = 4
 """Jobs per slot that `stream` has under way."""
 
@@ -81,27 +82,27 @@ class AnyJudge(ABC):
         the judge is broken.
         """
 
-    @abstractmethod
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None,
         language: str | Language = "python", folder: Folder | None = None,
     ) -> Run:  # fmt: skip
         """Run a program without a task, or a tool that is described like a language on it, for
         `seconds` of wall time, and as many of CPU time, but between the usual limit and ten times
-        that. Raises DataError, SandboxError.
+        that. Raises DataError, SandboxError, and as all below SettingsError where it only judges.
         """
+        raise SettingsError(ONLY_JUDGES)
 
-    @abstractmethod
     def interpreter(self) -> Interpreter:
         """A sandboxed Python that keeps its state between blocks of code; an async context
         manager.
         """
+        raise SettingsError(ONLY_JUDGES)
 
-    @abstractmethod
     def box(self, check: RepositoryTests) -> AbstractAsyncContextManager[Box]:
         """A box with the repository of these tests, in which commands run one after another. Where
         the machine fails it, RolloutLostError is raised, SandboxError when the judge is broken.
         """
+        raise SettingsError(ONLY_JUDGES)
 
     def with_tools(self) -> AbstractAsyncContextManager[AnyJudge]:
         """A judge that can `execute`, for as long as the block is open: this one itself."""
@@ -139,18 +140,17 @@ class AnyJudge(ABC):
                 progress(index, execution)
         return [executions[index] for index in range(len(jobs))]
 
-    def _as_allowed(self, execution: Execution) -> Execution:
-        """The execution, which is not forgeable where the settings allow that."""
-        return replace(execution, forgeable=execution.forgeable and not self.allow_forgeable)
-
-    def _count(self, task: Task, execution: Execution) -> None:
-        """Tell the circuit breaker of the machine's failures; report a task's own fault once."""
+    def _counted(self, task: Task, execution: Execution) -> Execution:
+        """The execution, which is not forgeable where the settings allow that. Tells the circuit
+        breaker of the machine's failures, and reports a task's own fault once.
+        """
         if not is_tasks_fault(execution):
             self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
         elif task.id not in self._reported:
             self._reported[task.id] = None
             detail = execution.detail.removeprefix(CANNOT)
             log.warning("task %s cannot be judged: %s", task.id, detail)
+        return replace(execution, forgeable=execution.forgeable and not self.allow_forgeable)
 
 
 def require_job(job: Job) -> None:

@@ -113,9 +113,8 @@ class Judge(AnyJudge):
             partial(self._judge, job.task, job.program),
             partial(self._references.settles, prepared.digest),
         )
-        self._count(job.task, execution)
         total = max(prepared.total, execution.total)
-        return self._as_allowed(replace(execution, total=total))
+        return self._counted(job.task, replace(execution, total=total))
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None,
@@ -132,8 +131,7 @@ class Judge(AnyJudge):
             return Run(build.program, compiled)
         ready = build.program._replace(wall_seconds=min(seconds or 0.0, most))
         result = await self._exchanges.started(ready, stdin, known)
-        execution = await self._exchanges.decided(result)
-        self._count(ANY_PROGRAM, execution)
+        execution = self._counted(ANY_PROGRAM, await self._exchanges.decided(result))
         return Run(execution, compiled, result.files)
 
     def interpreter(self) -> Interpreter:

@@ -11,9 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
 
-from assay.checks import RepositoryTests
 from assay.errors import SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
 from assay.judge.base import no_code, require_job
@@ -31,7 +29,6 @@ LOOK_SECONDS = 2.0
 """Between two looks at a service."""
 TRIES = 8
 """Services that may fail one program."""
-ONLY_JUDGES = "the services of judge.servers judge programs, and run no tools or interpreters"
 
 
 class Pool(AnyJudge):
@@ -93,26 +90,13 @@ class Pool(AnyJudge):
         source, key = program.encode("utf-8", "surrogatepass"), bytes.fromhex(sent.key)
         digest = hashlib.blake2b(source, key=key).digest()
         execution = await self._cache.get_or_run(digest, partial(self._judge, sent, program))
-        self._count(task, execution)
-        return self._as_allowed(execution)
-
-    async def execute(self, *_: object, **__: object) -> NoReturn:
-        """Raises SettingsError."""
-        raise SettingsError(ONLY_JUDGES)
+        return self._counted(task, execution)
 
     def with_tools(self) -> Judge:
         """A judge of this process: services run no tools. What it gets was not judged here, so weak
         isolation is no reason to refuse it.
         """
         return Judge(self._limits, allow_weak=True)
-
-    def interpreter(self) -> NoReturn:
-        """Raises SettingsError."""
-        raise SettingsError(ONLY_JUDGES)
-
-    def box(self, check: RepositoryTests) -> NoReturn:
-        """Raises SettingsError."""
-        raise SettingsError(ONLY_JUDGES)
 
     async def _start(self) -> None:
         """Look at the services until one is in use, for up to PATIENCE."""
