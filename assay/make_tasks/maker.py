@@ -243,12 +243,13 @@ class Maker:
         """The row, if the same tests fail again without a change, and all pass with the original
         code.
         """
-        (check,) = task_of(Row(row, f"{self._home / 'tasks.jsonl'}, line 1"), "").checks
+        task = task_of(Row(row, f"{self._home / 'tasks.jsonl'}, line 1"), "")
+        (check,) = task.checks
         assert isinstance(check, RepositoryTests)
         empty = await self._judged("", replace(check, pass_to_pass=()))
         if empty.verdict is not Verdict.WRONG or empty.passed:
             return Fate.UNSTABLE, None
-        right = await self._judged(row["reference"], check)
+        right = await self._judged(task.reference or "", check)
         return (Fate.KEPT, row) if right.verdict is Verdict.PASS else (Fate.UNPROVEN, None)
 
 

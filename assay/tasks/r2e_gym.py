@@ -29,7 +29,7 @@ def read(row: Row) -> PublicRepository:
     """A row with `expected_output_json`, the status of each test by its bare name. The tests stand
     in the file that the commit changes; rows whose commit changes several are left out.
     """
-    diff = row.text("patch", default="") or patch_of(row.table("parsed_commit_content"))
+    diff = row.diff("patch", default="") or patch_of(row.table("parsed_commit_content"))
     try:
         changes = parse(diff)
     except PatchError as error:
@@ -65,5 +65,5 @@ def patch_of(commit: Row) -> str:
             old, new = (f"{span.get('start')},{span.get('length')}" for span in ranges)
             texts.append(f"@@ -{old} +{new} @@\n")
             for line in hunk.table("line_group").tables("all_lines"):
-                texts.append(f"{SIGNS.get(line.text('type'), '')}{line.text('content')}\n")
+                texts.append(f"{SIGNS.get(line.text('type'), '')}{line.diff('content')}\n")
     return "".join(texts)

@@ -45,14 +45,14 @@ def task_of(row: Row, id: str) -> Task:
         fail_to_pass=ids(row, "fail_to_pass"),
         pass_to_pass=ids(row, "pass_to_pass"),
         tests=row.texts("test_files"),
-        test_patch=row.text("test_patch", default=""),
+        test_patch=row.diff("test_patch", default=""),
         pytest_arguments=row.texts("pytest_arguments"),
         environment=variables,
         roots=tuple(str((home / root).absolute()) for root in row.texts("roots")),
         seconds=float(seconds),
         hidden=hidden,
     )
-    prompt, reference = row.text("prompt"), row.text("reference", default="") or None
+    prompt, reference = row.text("prompt"), row.diff("reference", default="") or None
     return Task(id, prompt, (check,), "", language="diff", reference=reference,
                 demonstrations=row.texts("demonstrations"))  # fmt: skip
 

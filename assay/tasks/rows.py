@@ -63,6 +63,16 @@ class Row:
         """A field that is a string, line ends normalised. Raises DataError when it is missing
         without a default.
         """
+        return _normalised(self._string(name, default))
+
+    def diff(self, name: str, default: str | None = None) -> str:
+        """A field that is a diff. Its lines end as those of its files, so they stay, unless its
+        headers end in the same way: then a tool has changed them all. Raises DataError as `text`.
+        """
+        text = self._string(name, default)
+        return text.replace("\r\n", "\n") if text.partition("\n")[0].endswith("\r") else text
+
+    def _string(self, name: str, default: str | None) -> str:
         value = self.fields.get(name)
         if value is None and default is not None:
             return default
@@ -71,14 +81,14 @@ class Row:
             raise self.wrong(f"{name!r} is missing; make it a string (the row's fields: {fields})")
         if not isinstance(value, str):
             raise self.wrong(f"{name!r} is {_kind(value)}; make it a string")
-        return self._normalised(name, value)
+        return self.encodable(name, value)
 
     def texts(self, name: str, what: str = "a list of strings") -> tuple[str, ...]:
         """A field that is a list of strings; empty when absent. Raises DataError for anything
         else, which asks for `what`.
         """
         texts = self.items(name, str, what)
-        return tuple(self._normalised(name, text) for text in texts)
+        return tuple(_normalised(self.encodable(name, text)) for text in texts)
 
     def table(self, name: str) -> Row:
         """A field that is an object, or one as JSON; empty when absent. Raises DataError for
@@ -135,9 +145,6 @@ class Row:
         except UnicodeEncodeError as error:
             raise self.wrong(f"{name!r} holds half a character ({error.reason}); fix it") from None
         return text
-
-    def _normalised(self, name: str, text: str) -> str:
-        return self.encodable(name, text).replace("\r\n", "\n").replace("\r", "\n")
 
     def language(self, *more: object) -> str:
         """The language that the row, or one of the tables `more`, names; else `python`. Raises
@@ -209,6 +216,10 @@ def usable_tasks(rows: Iterable[Row], task_of: Callable[[Row], Task]) -> Iterato
         if reasons:
             each = ", ".join(f"{number} {reason}" for reason, number in reasons.items())
             warn_once(f"{where}: left out {reasons.total()} of {count} rows: {each}")
+
+
+def _normalised(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _kind(value: object) -> str:

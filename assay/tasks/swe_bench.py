@@ -103,11 +103,14 @@ def read_prompt(row: Row) -> PublicRepository:
 
 
 def columns(row: Row, statement: str, image: str) -> PublicRepository:
-    """What SWE-bench's columns say. Raises DataError."""
+    """What SWE-bench's columns say. Raises DataError; LeftOutError for a row with binary files."""
+    assets = row.table("image_assets")
+    if assets.items("patch") or assets.items("test_patch"):
+        raise LeftOutError("with binary files that no diff holds (image_assets, test_assets)")
     return PublicRepository(
-        row.text("instance_id"), statement, row.text("patch"), ids(row, "fail_to_pass"),
+        row.text("instance_id"), statement, row.diff("patch"), ids(row, "fail_to_pass"),
         ids(row, "pass_to_pass"), image=first(row, IMAGES) or image,
-        test_patch=row.text("test_patch", default=""),
+        test_patch=row.diff("test_patch", default=""),
         language=first(row, ("language", "repo_language")) or "python",
     )  # fmt: skip
 
@@ -126,8 +129,10 @@ def folder_rows(folder: Path) -> Iterator[Row]:
         home = file.parent
         try:
             fields: dict[Any, Any] = dict(yaml.safe_load(file.read_text()))
-            fields |= {name: (home / path).read_text() for name, path in FILES.items()}
+            fields |= {name: (home / path).read_bytes().decode() for name, path in FILES.items()}
             fields |= dict(json.loads((home / "tests.json").read_text()))
+            if assets := list((home / "test_assets").glob("*")):
+                fields["image_assets"] = {"test_patch": assets}
         except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
             raise DataError(f"{file}: not a task of SWE-bench 5 ({one_line(error)})") from None
         texts = {str(name): value for name, value in fields.items()}

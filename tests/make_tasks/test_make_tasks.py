@@ -171,6 +171,15 @@ def test_three_tasks_of_a_small_package_are_proved_and_show_nothing_of_the_answe
 
 
 @pytest.mark.long
+def test_a_task_of_a_file_with_carriage_returns_is_as_it_was_proved(tmp_path: Path) -> None:
+    package = write(tmp_path / "kit")
+    (package / "kit" / "core.py").write_bytes(CORE.replace("\n", "\r\n").encode())
+    assert made(package, tmp_path / "out", "--count", "1")["kept"] == 1
+    (task,) = load(str(tmp_path / "out" / "tasks.jsonl"))
+    assert judge_all([Job(task, task.reference)])[0].verdict is Verdict.PASS
+
+
+@pytest.mark.long
 def test_the_same_seed_makes_the_same_tasks_and_another_one_others(tmp_path: Path) -> None:
     package = write(tmp_path / "kit")
     rows = []

@@ -207,7 +207,9 @@ def test_a_row_with_any_hostile_value_is_a_task_or_refused_in_one_line(
 def hunk(path: str, before: str, after: str) -> dict[str, Any]:
     """A file that changes, as R2E-Gym has it."""
     sides = (("deleted", before), ("added", after))
-    lines = [{"type": kind, "content": line} for kind, text in sides for line in text.splitlines()]
+    lines = [
+        {"type": kind, "content": line} for kind, text in sides for line in text.split("\n")[:-1]
+    ]
     counts = [{"start": 1 if text else 0, "length": len(text.splitlines())} for _, text in sides]
     names = [
         f"{side}/{path}" if text else "/dev/null" for side, text in (("a", before), ("b", after))
@@ -261,18 +263,24 @@ def test_a_language_that_pro_names_is_left_out_and_its_image_is_named(
         load(f"swe_bench:{file_of(tmp_path, PRO)}")
 
 
-def test_a_folder_of_swe_bench_5_is_read(
-    trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "set" / "tasks" / NAME
+def folder_of_version_5(folder: Path, **files: str) -> Path:
+    """A set with one task, some of whose files have other texts."""
+    home = folder / "tasks" / NAME
     home.mkdir(parents=True)
     texts = {"task.yaml": f"instance_id: {NAME}\nrepo: owner/calc\nimage: own/calc\n"
                           "difficulty: <15 min fix\n",
              "tests.json": json.dumps({"FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}),
              "gold.patch": FIX, "test.patch": TEST_PATCH, "problem_statement.md": "add subtracts.",
              "eval.sh": "pytest\n"}  # fmt: skip
-    for name, text in texts.items():
-        (home / name).write_text(text)
+    for name, text in (texts | files).items():
+        (home / name).write_bytes(text.encode())
+    return folder
+
+
+def test_a_folder_of_swe_bench_5_is_read(
+    trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = folder_of_version_5(tmp_path / "set") / "tasks" / NAME
     assert load(f"swe_bench:{tmp_path / 'set'}") == load(f"swe_bench:{file_of(tmp_path, LISTS)}")
     monkeypatch.delenv("ASSAY_TREES")
     with pytest.raises(DataError, match=f"{NAME} needs the image own/calc, and assay runs no"):
@@ -280,6 +288,48 @@ def test_a_folder_of_swe_bench_5_is_read(
     (home / "gold.patch").unlink()
     with pytest.raises(DataError, match="not a task of SWE-bench 5"):
         load(f"swe_bench:{tmp_path / 'set'}")
+
+
+CRLF = {name: text.replace("\n", "\r\n") for name, text in
+        (("bug", SOURCE), ("fixed", FIXED), ("tests", TESTS))}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["rows", "a folder", "r2e_gym", "in parts"])
+def test_a_fix_of_a_file_with_carriage_returns_keeps_them(
+    form: str, trees: Path, tmp_path: Path
+) -> None:
+    (trees / NAME / "calc.py").write_bytes(CRLF["bug"].encode())
+    fix = unified({"calc.py": CRLF["bug"]}, {"calc.py": CRLF["fixed"]})
+    tests = unified({}, {"tests/test_calc.py": CRLF["tests"]})
+    row, name = LISTS | {"patch": fix, "test_patch": tests}, "swe_bench"
+    if form == "a folder":
+        file = folder_of_version_5(tmp_path / "set", **{"gold.patch": fix, "test.patch": tests})
+    else:
+        if form != "rows":
+            name, row = "r2e_gym", FORMATS["r2e_gym"] | {"patch": tests + fix}
+        if form == "in parts":
+            row = IN_PARTS | {"parsed_commit_content": json.dumps({"file_diffs": [
+                hunk("tests/test_calc.py", "", CRLF["tests"]),
+                hunk("calc.py", CRLF["bug"], CRLF["fixed"])]})}  # fmt: skip
+        file = file_of(tmp_path, row)
+    (task,) = load(f"{name}:{file}")
+    assert verdict(task, task.reference or "").verdict is Verdict.PASS
+
+
+def test_a_row_with_binary_files_is_left_out_and_says_so(
+    trees: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = folder_of_version_5(tmp_path / "set")
+    (home / "tasks" / NAME / "test_assets" / "img").mkdir(parents=True)
+    (home / "tasks" / NAME / "test_assets" / "img" / "a.png").write_bytes(b"\x89PNG")
+    row = BASE | {"image_assets": json.dumps({"test_patch": [{"path": "a.png"}]})}
+    for spec in (home, file_of(tmp_path, row)):
+        caplog.clear()
+        with pytest.raises(DataError, match="holds no tasks"):
+            load(f"swe_bench:{spec}")
+        assert "1 with binary files that no diff holds" in caplog.text
+    row |= {"image_assets": json.dumps({"problem_statement": ["b.png"], "patch": []})}
+    assert [task.id for task in load(f"swe_bench:{file_of(tmp_path, row)}")] == [NAME]
 
 
 def test_a_row_inside_one_of_nemo_gyms_is_read(trees: Path, tmp_path: Path) -> None:

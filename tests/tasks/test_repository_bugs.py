@@ -80,3 +80,22 @@ def test_a_bug_that_the_tree_does_not_take_is_the_rows_fault(tmp_path: Path, bug
     ):
         loaded(tmp_path, bug=bug)
     assert not list((tmp_path / "cache").rglob("calc.py"))
+
+
+def test_a_diff_keeps_the_line_ends_of_its_files_and_loses_those_that_a_tool_gave_it(
+    tmp_path: Path,
+) -> None:
+    ends = {"calc.py": WRONG.replace("\n", "\r\n")}, {"calc.py": RIGHT.replace("\n", "\r\n")}
+    (tmp_path / "calc").mkdir()
+    (tmp_path / "calc" / "calc.py").write_bytes(ends[0]["calc.py"].encode())
+    right = unified(*ends)
+    hidden = unified({}, {"test_calc.py": (TESTS + KEPT).replace("\n", "\r\n")})
+    row = {"prompt": "add subtracts", "tree": "calc", "fail_to_pass": ["test_calc.py::test_add"]}
+    rows = [row | {"id": "kept", "reference": right, "test_patch": hidden},
+            row | {"id": "tool", "reference": right.replace("\n", "\r\n"),
+                   "test_patch": hidden.replace("\n", "\r\n")}]  # fmt: skip
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    tasks = load(str(tmp_path / "tasks.jsonl"))
+    assert [(task.reference, check_of(task).test_patch) for task in tasks] == [(right, hidden)] * 2
+    (one, _) = judge_all([Job(task, task.reference) for task in tasks])
+    assert one.verdict is Verdict.PASS, one.detail
