@@ -12,7 +12,7 @@ from assay.types import Task
 
 
 class Flaw(StrEnum):
-    """One kind of finding. The first eleven drop a task from the output, the others only warn."""
+    """One kind of finding. The first twelve drop a task from the output, the others only warn."""
 
     INVALID_ROW = "invalid_row"
     """The row is not a task; for example, it has no tests."""
@@ -35,6 +35,8 @@ class Flaw(StrEnum):
     """A program that returns its first argument, or prints its input, passes."""
     ATTACK_PASSES = "attack_passes"
     """A program that cheats passes."""
+    ANSWER_SHOWN = "answer_shown"
+    """A repository's box shows the right change: in git, or as an installed release."""
     NEEDS_CHECKER = "needs_checker"
     """The prompt allows several answers, but the tests accept only one."""
     WEAK_CHECKS = "weak_checks"
@@ -50,7 +52,7 @@ class Flaw(StrEnum):
     """The reference uses more than a quarter of the CPU time limit."""
 
 
-WARNINGS = frozenset([*Flaw][11:])
+WARNINGS = frozenset([*Flaw][12:])
 """Flaws of a task that can still be trained on."""
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
-from assay.judge import Job, judge_all
+from assay.check.shown_answers import shown_answer
+from assay.judge import Job, Judge, judge_all
 from assay.judge.verdict import cannot_be_judged
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import HASH_SEEDS
+from assay.sync import run_sync
 from assay.types import Execution, Task, Verdict
 
 SLOW_SHARE = 0.25
@@ -58,6 +60,11 @@ class ProgramRunner:
         executions = iter(judged)
         return [{name: next(executions) for name in sources} for sources in programs]
 
+    async def search(self, tasks: Sequence[Task]) -> list[str]:
+        """Where a box of each task shows its answer; empty if nowhere. Raises SandboxError."""
+        async with Judge(self.limits, self.slots, allow_weak=self.allow_weak) as judge:
+            return [await shown_answer(judge, task) for task in tasks]
+
 
 def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Finding]]:
     """Findings for each task. Raises SandboxError like the judge."""
@@ -76,10 +83,12 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     targets = [tasks[number] for number in open_tasks]
     programs = [lazy_programs(task) | attacks_on(task) for task in targets]
     attacks = runner.run("running attacks", targets, programs, early=True)
-    for number, raw in zip(open_tasks, attacks, strict=True):
+    shown = run_sync(runner.search(targets))
+    for number, raw, place in zip(open_tasks, attacks, shown, strict=True):
         # what an attack makes a check do that cannot be judged is no fault of the task
         judged = {name: run for name, run in raw.items() if not cannot_be_judged(run)}
         findings[number] += [*_from_attacks(judged), *_not_judged(judged)]
+        findings[number] += [Finding(Flaw.ANSWER_SHOWN, place)] if place else []
     return findings
 
 

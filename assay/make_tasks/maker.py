@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from assay.check.shown_answers import installed
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, Judge
 from assay.judge.kinds import repository as kind
@@ -32,8 +33,6 @@ from assay.tasks.rows import Row
 from assay.types import Execution, RepositoryTests, Task, Verdict
 
 Texts = dict[str, str | None]
-ELSEWHERE = ("*-packages", "*/_vendor")
-"""Folders in which a release of a package may be installed."""
 
 
 class Fate(StrEnum):
@@ -103,13 +102,8 @@ class Maker:
         names = {Path(path).parts[path.startswith(("src/", "lib/"))].removesuffix(".py")
                  for path in source_files(self._tree)}  # fmt: skip
         async with self._judge.box(self._base) as box:
-            outside = [word for folder in ("/proc", "/.tree", box.folder)
-                       for word in ("-not", "-path", f"{folder}/*")]  # fmt: skip
-            places = [word for name in sorted(names - {"__init__"}) for folder in ELSEWHERE
-                      for end in (name, f"{name}.py")
-                      for word in ("-o", "-path", f"{folder}/{end}")]  # fmt: skip
-            find = ("find", "/", *outside, "(", "-false", *places, ")", "-print", "-quit")
-            if place := (await box.run(find)).stdout.decode("utf-8", "replace").strip():
+            modules = [end for name in sorted(names - {"__init__"}) for end in (name, f"{name}.py")]
+            if place := await installed(box, (await kind.spec_of(self._base)).roots, modules):
                 raise DataError(f"{self.name} is also where the policy can read it: {place}")
             result = await kind.run(box, self._base, self._tree, (), ())
         answer = kind.printed(result).get("results", {})
