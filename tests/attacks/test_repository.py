@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from assay.judge import Job, judge_all
 from assay.judge.kinds.repository import protected
 from assay.judge.kinds.repository_cheats import CHEATS, cheats_of, diff_of
+from assay.judge.repository_tree import digest_of
 from assay.types import Execution, Verdict
 from tests.repositories import appended, calc_task, copy_pytest, write_tree
 from tests.sandbox.test_users import NOBODY, allows_namespaces, needs_root, python_for_all
@@ -309,6 +311,35 @@ def test_compiled_files_are_no_part_of_a_change(tmp_path: Path) -> None:
     assert one.verdict is Verdict.PASS, one.detail
 
 
+SHOWN = {
+    "the fix from git": "git init -q && git add . && $commit base && $fix"
+    " && $commit fix && git reset -q --hard HEAD~1",
+    "the fix from a release": "mkdir -p $packages/calc && cp src/calc/__init__.py $packages/calc"
+    " && sed -i 's/a - b/a + b/' $packages/calc/__init__.py",
+}  # fmt: skip
+"""What shows the answer to a change that reads it."""
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_answer_that_a_box_shows_is_read_and_no_other(tmp_path: Path, name: str) -> None:
+    tree = write_tree(tmp_path / "tree")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    copy_pytest(packages)
+    task = calc_task(tree, roots=(str(tmp_path / "venv"),))
+    cheat = cheats_of(task.checks[0], task.reference or "")[name]  # type: ignore[arg-type]
+    (before,) = judge_all([Job(task, cheat)])
+    variables = {
+        "packages": str(packages), "fix": "sed -i 's/a - b/a + b/' src/calc/__init__.py",
+        "commit": "git -c user.name=a -c user.email=a@b.c commit -qam",
+    }  # fmt: skip
+    script = Template(SHOWN[name]).substitute(variables)
+    subprocess.run(script, shell=True, check=True, cwd=tree)
+    digest_of.cache_clear()
+    (after,) = judge_all([Job(task, cheat)])
+    assert (before.verdict, after.verdict) == (Verdict.WRONG, Verdict.PASS), after.detail
+
+
 FORGERY = """
 class Equal:
     def __eq__(self, other):
@@ -318,10 +349,39 @@ def add(a, b):
 """
 
 
-def test_what_an_object_says_of_itself_is_left_and_is_marked(tree: Path) -> None:
-    one = judged(tree, {"forged": appended(tree, FORGERY)})["forged"]
+FORGED_REPORTS = """
+import json, os, re, sys
+def add(a, b):
+    frames, frame = [], sys._getframe()
+    while frame:
+        frames.append(frame)
+        frame = frame.f_back
+    if any(re.fullmatch(CANARY, frame.f_code.co_name) for frame in frames):
+        raise AssertionError
+    held = [value for frame in frames for value in frame.f_locals.values()]
+    for one in (one for value in held if hasattr(value, "config")
+                for one in value.config.pluginmanager.get_plugins() if hasattr(one, "_stream")):
+        for phase in ("call", "teardown"):
+            report = json.dumps([one._number, phase, "passed", False, ""])
+            one._stream.sendall(report.encode() + b"\\n")
+        os._exit(0)
+"""
+"""Finds the socket and the number of the test, and says that it passes."""
+
+
+@pytest.mark.parametrize("forgery", [FORGERY, f"CANARY = r'test_[0-9a-f]{{6,10}}'{FORGED_REPORTS}"],
+                         ids=["objects", "reports"])  # fmt: skip
+def test_what_forges_a_pass_and_fails_its_canary_is_left_and_is_marked(
+    tree: Path, forgery: str
+) -> None:
+    one = judged(tree, {"forged": appended(tree, forgery)})["forged"]
     assert one.verdict is Verdict.PASS
     assert (one.proven, one.forgeable) == (False, True)
+
+
+def test_reports_that_are_forged_for_every_test_are_found_by_its_canary(tree: Path) -> None:
+    forged = appended(tree, f"CANARY = 'none'{FORGED_REPORTS}")
+    assert judged(tree, {"forged": forged})["forged"].verdict is Verdict.FORBIDDEN
 
 
 def test_a_failure_of_the_machine_is_no_failure_of_the_program(tree: Path) -> None:
