@@ -18,17 +18,20 @@ from assay import environments, rewards
 from assay.engines.base import Sampling
 from assay.engines.openai import hosted_chat
 from assay.environments.python_tool import instructions
+from assay.extract.tool_calls import HERMES
 from assay.judge import Judge
 from assay.rollout.attempt import PromptedTask, RolloutContext
 from assay.rollout.group import group
 from assay.rollout.prompter import Prompter
+from assay.rollout.samples import to_samples
 from assay.sandbox.processes import is_stopped
 from assay.tasks import load
-from assay.types import Call, Check, Exchange, Rollout, Task, Turn, Verdict
+from assay.types import Call, Check, Exchange, Rollout, Task, ToolCall, Turn, Verdict
 from tests.judge.jobs import ADD, RIGHT
 from tests.judge.opened import with_judge
 from tests.judge.processes import descendants
 from tests.policy.test_chat import chat_of
+from tests.policy.test_chat_templates import chat_of as template_chat_of
 from tests.rollout import talks
 from tests.rollout.talks import plain, talk
 from tests.rollout.test_play import learned, played
@@ -270,3 +273,28 @@ def test_code_that_is_cut_off_at_the_limit_is_not_run() -> None:
         == "<output>\nThe code was cut off at the limit of tokens, and not run.\n</output>"
     )
     assert rollout.passed
+
+
+def test_calls_of_the_chat_template_share_a_session_and_their_tokens_stay_one_sample(
+    tmp_path: Path,
+) -> None:
+    codes = ("x = 3\nprint(x)", "print(x + 1)")
+    calls = "\n".join(HERMES.block(ToolCall("python", {"code": code})) for code in codes)
+    broken = '<tool_call>\n{"name": "python", "argum\n</tool_call>'
+    chat = template_chat_of(tmp_path, "qwen3")
+    environment = {"name": "python_tool", "tool_calls": "template"}
+    rollout, _ = talk(
+        calls, broken, f"```python\n{talks.RIGHT}```", task=talks.ADD, chat=chat,
+        environment=environment, sampling=Sampling(1000),
+    )  # fmt: skip
+    first, second, last = rollout.turns
+    assert first.results == ("<output>\n3\n</output>", "<output>\n4\n</output>")
+    assert [call.status for call in second.calls] == ["invalid_json"]
+    assert "Error parsing tool call arguments" in second.results[0]
+    assert (last.calls, rollout.failure) == ((), None)
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+    (sample,) = to_samples([[rollout]])
+    learned_tokens = [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
+    assert learned_tokens == [token for turn in rollout.turns for token in turn.completion.tokens]
+    assert chat.tokenizer.decode(sample.tokens).count("<tool_response>") == 3
