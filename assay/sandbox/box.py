@@ -49,7 +49,8 @@ FORMS = {
     "overlay": "namespaces, and an overlay on the tree",
     "copy": "namespaces, and a copy of the tree, since overlays are refused",
     "folder": "a copy of the tree to which landlock confines commands: they have no /tmp, /dev/shm,"
-    " sockets, sessions and chmod, so neither git nor multiprocessing",
+    " /proc, /etc/passwd, sockets, sessions, terminals, file locks, extended attributes, chmod,"
+    " chown and kill, so git cannot commit and multiprocessing cannot start",
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assay.errors import SandboxError
-from assay.sandbox.box import Box, Boxes, BoxSpec, describe_boxes
+from assay.sandbox.box import FORMS, Box, Boxes, BoxSpec, describe_boxes
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.program import ENVIRONMENT, Ended
 
@@ -125,6 +125,34 @@ def test_a_box_refuses_what_reaches_out_of_it(what: str, tree: Path) -> None:
         assert "still there" in await shell(box, "echo still there")
 
     in_box(tree, work)
+
+
+LACKS = {
+    "/tmp": "touch /tmp/x",
+    "/dev/shm": "touch /dev/shm/x",
+    "/proc": "ls /proc",
+    "/etc/passwd": "cat /etc/passwd",
+    "sockets": "python3 -c 'import socket as s; s.socket(s.AF_UNIX)'",
+    "sessions": "setsid -w true",
+    "terminals": "python3 -c 'import os; os.openpty()'",
+    "file locks": "flock a.txt true",
+    "extended attributes": 'python3 -c \'import os; os.setxattr("a.txt", "user.x", b"1")\'',
+    "chmod": "chmod 600 a.txt",
+    "chown": "chown $(id -u) a.txt",
+    "kill": "sleep 9 & kill $! || exit 1",
+    "commit": "git init -q && git commit --allow-empty -qm x",
+    "multiprocessing": "python3 -c 'import multiprocessing as m; m.Queue()'",
+}
+
+
+@pytest.mark.parametrize("what", LACKS)
+def test_a_box_without_namespaces_says_what_it_lacks(what: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("bash", "-c", LACKS[what]), merged=True)
+        assert done.status != 0, done.stdout.decode()
+        assert what in FORMS[box.form]
+
+    in_box(tree, work, TIERS["C"])
 
 
 @pytest.mark.parametrize("tier", TIERS)
