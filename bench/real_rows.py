@@ -50,7 +50,7 @@ def rows(data: Path) -> Iterator[dict[str, Any]]:
 def make_venv(folder: Path, packages: str) -> None:
     """A virtual environment with these packages."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    install = [folder / "bin/python", "-m", "pip", "install", "-q", *packages.split()]
+    install = [str(folder / "bin/python"), "-m", "pip", "install", "-q", *packages.split()]
     subprocess.run(install, check=True)
 
 
