@@ -44,8 +44,10 @@ async def installed(box: Box, roots: Iterable[Path], names: Iterable[str]) -> st
     """
     pattern = rf".*(-packages|\.egg|/_vendor)/({'|'.join(map(re.escape, names))})"
     folders = (*usual_rules().shown, *map(str, roots), box.folder)
-    tests = ("-regextype", "posix-extended", "-regex", pattern, "-print", "-quit")
-    return await _printed(box, ("find", *folders, *tests))
+    return await _printed(
+        box,
+        ("find", *folders, "-regextype", "posix-extended", "-regex", pattern, "-print", "-quit"),
+    )
 
 
 async def _printed(box: Box, command: Sequence[str], stdin: str = "") -> str:

@@ -302,12 +302,11 @@ def of_tests(execution: Execution, tests: Sequence[TestOutcome]) -> Execution:
 
 def printed(result: Result) -> dict[str, Any]:
     """What the runner printed; nothing where it did not come to that."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         answer = json.loads(result.stdout) if result.ended is Ended.EXITED else {}
-    except (ValueError, RecursionError):
-        return {}
-    valid = isinstance(answer, dict) and isinstance(answer.get("results", {}), dict)
-    return answer if valid else {}
+        if isinstance(answer, dict) and isinstance(answer.get("results", {}), dict):
+            return answer
+    return {}
 
 
 def outcome_of(name: str, report: Any, is_fix: bool) -> TestOutcome:
@@ -336,13 +335,8 @@ def import_paths(check: RepositoryTests, tree: Path) -> list[str]:
 
 def modules(paths: Sequence[str], tree: Path) -> list[str]:
     """The names of the tree's own modules and packages."""
-    names = {
-        file.stem
-        for path in paths
-        if (tree / path).is_dir()
-        for file in (tree / path).iterdir()
-        if file.suffix in ("", ".py")
-    }
+    files = (file for path in paths for file in (tree / path).glob("*"))
+    names = {file.stem for file in files if file.suffix in ("", ".py")}
     return sorted(names - sys.stdlib_module_names - {"pytest", "_pytest", "pluggy"})
 
 

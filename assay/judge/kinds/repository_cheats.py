@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from assay.checks import RepositoryTests
@@ -13,6 +14,7 @@ from assay.judge.repository_tree import tree_of
 
 CHEATS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["cheat"]
 REPAIRED = re.compile(r"^--- a/(\S+\.py)$", re.MULTILINE)
+NAME = re.compile(r"\{(?:test|file|folder)\}")
 
 
 def cheats_of(check: RepositoryTests, reference: str) -> dict[str, str]:
@@ -20,21 +22,15 @@ def cheats_of(check: RepositoryTests, reference: str) -> dict[str, str]:
     tree, test = tree_of(check), check.fail_to_pass[0]
     file = test.partition("::")[0]
     names = {"{test}": test, "{file}": file, "{folder}": f"{Path(file).parent}/".lstrip("./")}
+    filled = partial(NAME.sub, lambda name: names[name[0]])
     source = next((path for path in REPAIRED.findall(reference) if (tree / path).is_file()), "")
     diffs = dict[str, str]()
     for cheat in CHEATS:
         if source or "files" in cheat:
             files = cheat.get("files") or {source: (text_of(tree, source) or "") + cheat["source"]}
-            texts = {filled(path, names): filled(text, names) for path, text in files.items()}
+            texts = {filled(path): filled(text) for path, text in files.items()}
             diffs[cheat["name"]] = diff_of(tree, texts)
     return diffs
-
-
-def filled(text: str, names: Mapping[str, str]) -> str:
-    """A text with what its names stand for."""
-    for name, value in names.items():
-        text = text.replace(name, value)
-    return text
 
 
 def text_of(tree: Path, path: str) -> str | None:
