@@ -296,13 +296,13 @@ def test_in_another_language_a_block_that_does_not_define_the_stubs_function_con
 
 @pytest.mark.parametrize(
     "bomb",
-    ["(" * 50_000, '"' * 50_001, "'\\" * 25_000, "def f(n):\n" + " " * 50_000 + "x", "```" * 20_000,
-    "\n" * 50_000,
-     "x = 1\n" * 8_000, "def g():\n  f\n" * 5_000, "```python\n" * 5_000, "if " * 20_000,
-     "a." * 25_000,
-     "a, " * 20_000, "f(" * 25_000, "f(n): " * 8_000, "def f " * 8_000, "`` " * 20_000,
-     "import a, " * 5_000, "for in in in " * 4_000, "a]:" * 16_000, '"\\' * 25_000, "//\n" * 16_000,
-     '"""\n' * 12_000, "/*" * 25_000, "import (\n" * 5_000, "<think>\n" * 6_000, "</s> " * 10_000],
+    ["(" * 25_000, '"' * 25_001, "'\\" * 12_500, "def f(n):\n" + " " * 25_000 + "x", "```" * 10_000,
+    "\n" * 25_000,
+     "x = 1\n" * 4_000, "def g():\n  f\n" * 2_500, "```python\n" * 2_500, "if " * 10_000,
+     "a." * 12_500,
+     "a, " * 10_000, "f(" * 12_500, "f(n): " * 4_000, "def f " * 4_000, "`` " * 10_000,
+     "import a, " * 2_500, "for in in in " * 2_000, "a]:" * 8_000, '"\\' * 12_500, "//\n" * 8_000,
+     '"""\n' * 6_000, "/*" * 12_500, "import (\n" * 2_500, "<think>\n" * 3_000, "</s> " * 5_000],
 )  # fmt: skip
 def test_hostile_text_is_read_in_linear_time(bomb: str) -> None:
     start = time.process_time()
@@ -312,4 +312,4 @@ def test_hostile_text_is_read_in_linear_time(bomb: str) -> None:
         program(asked, bomb)
         program(asked, f"    x = 1\n{bomb}")
         program(asked, f"```python\n{bomb}")
-    assert time.process_time() - start < 8
+    assert time.process_time() - start < 4

@@ -86,16 +86,23 @@ def asked(task: Task, reply: str) -> str:
     return reply.replace("Solution", "Problem").replace("public int add", "public static int add")
 
 
+@pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one task", "every task"]
+)
 @pytest.mark.parametrize("language", ROWS)
-def test_a_right_function_passes_whatever_tries_it(language: str) -> None:
+def test_a_right_function_passes_whatever_tries_it(language: str, every: bool) -> None:
+    """Each reply to one of the three tasks in turn, or to all of them."""
     if language in TOOLS and not shutil.which(TOOLS[language]):
         pytest.skip(f"needs {TOOLS[language]}")
     replies = [(name, reply) for name, reply in REPLIES if name.split()[0] == language]
-    every = tasks(language)
-    jobs = [Job(task, program(task, asked(task, reply))) for _, reply in replies for task in every]
-    verdicts = judge_all(jobs)
-    names = [f"{name} ({task.id})" for name, _ in replies for task in every]
-    assert len(names) >= 9
-    for name, job, run in zip(names, jobs, verdicts, strict=True):
+    all_tasks = tasks(language)
+    asking = [
+        (f"{name} ({task.id})", Job(task, program(task, asked(task, reply))))
+        for turn, (name, reply) in enumerate(replies)
+        for task in (all_tasks if every else [all_tasks[turn % 3]])
+    ]
+    assert len(asking) >= (9 if every else 3)
+    verdicts = judge_all([job for _, job in asking])
+    for (name, job), run in zip(asking, verdicts, strict=True):
         passes = run.verdict is Verdict.PASS
         assert passes is (" wrong, " not in name), f"{name}: {run.detail}\n{job.program}"
