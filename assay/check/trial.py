@@ -20,13 +20,13 @@ SLOW_SHARE = 0.25
 """Share of the CPU time limit. A reference that uses more leaves too little for correct but slower
 programs."""
 RESEED = '__import__("random").seed(1)\n'
-BLOCKING = (Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.SET_ORDER, Flaw.NOT_JUDGED)
+BLOCKING = {Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.SET_ORDER, Flaw.NOT_JUDGED}
 """After these, the verdicts of other programs say nothing about the task."""
 DECIDED = (Verdict.PASS, Verdict.WRONG, Verdict.ERROR)
 LAZY = {"empty": Flaw.EMPTY_PASSES, "constant": Flaw.CONSTANT_PASSES, "echo": Flaw.ECHO_PASSES}
-ORDERS = tuple(f"hash seed {seed}" for seed in range(1, HASH_SEEDS))
-"""Runs of the reference under seeds that no task has by itself. Only here does a judge start
-processes of other seeds."""
+ORDERS = {f"hash seed {seed}": seed for seed in range(1, HASH_SEEDS)}
+"""By their names, seeds that no task has by itself, under which its reference runs too. Only here
+does a judge start processes of other seeds."""
 RawResult = dict[str, Execution]
 """Executions of one task's programs, by the programs' names."""
 
@@ -69,22 +69,20 @@ class ProgramRunner:
 def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Finding]]:
     """Findings for each task. Raises SandboxError like the judge."""
     proofs = runner.run("running references", tasks, [_proofs(task) for task in tasks], early=False)
-    for seed, order in enumerate(ORDERS, start=1):
-        variants = [replace(task, hash_seed=seed) for task in tasks]
-        programs = [_ordered(task, raw, order) for task, raw in zip(tasks, proofs, strict=True)]
-        for raw, other in zip(proofs, runner.run(order, variants, programs, False), strict=True):
-            raw.update(other)
+    seeded = [(task, raw, name) for task, raw in zip(tasks, proofs, strict=True) for name in ORDERS]
+    variants = [replace(task, hash_seed=ORDERS[name]) for task, _, name in seeded]
+    programs = [_ordered(*variant) for variant in seeded]
+    others = runner.run("running references again", variants, programs, early=False)
+    for (_, raw, _), other in zip(seeded, others, strict=True):
+        raw.update(other)
     findings = [[*_from_proofs(raw, runner.limits), *_not_judged(raw)] for raw in proofs]
-    open_tasks = [
-        number
-        for number, of_task in enumerate(findings)
-        if not any(finding.flaw in BLOCKING for finding in of_task)
-    ]
+    flaws = [{finding.flaw for finding in of_task} for of_task in findings]
+    open_tasks = [number for number, of_task in enumerate(flaws) if not BLOCKING & of_task]
     targets = [tasks[number] for number in open_tasks]
     programs = [lazy_programs(task) | attacks_on(task) for task in targets]
     attacks = runner.run("running attacks", targets, programs, early=True)
-    shown = run_sync(runner.search(targets))
-    for number, raw, place in zip(open_tasks, attacks, shown, strict=True):
+    places = run_sync(runner.search(targets))
+    for number, raw, place in zip(open_tasks, attacks, places, strict=True):
         # what an attack makes a check do that cannot be judged is no fault of the task
         judged = {name: run for name, run in raw.items() if not cannot_be_judged(run)}
         findings[number] += [*_from_attacks(judged), *_not_judged(judged)]

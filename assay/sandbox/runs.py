@@ -33,6 +33,10 @@ class JobQueue:
         """Append a new job."""
         self._waiting[job.program.pool][job.number] = job
 
+    def waiting(self, pool: Pool) -> int:
+        """How many jobs wait for this pool."""
+        return len(self._waiting[pool])
+
     def cancel(self, number: int) -> None:
         """Drop a job if it waits here."""
         for jobs in self._waiting.values():

@@ -60,7 +60,7 @@ class Supervisor:
         self.settings = settings
         self.width = settings.slots
         self.slots: list[Slot] = []
-        self.pools: list[Pool] = []
+        self.pools: dict[Pool, int] = {}
         self.queue = JobQueue()
         self.false_starts = 0
         self.events = Events()
@@ -91,14 +91,19 @@ class Supervisor:
         return [slot.run for slot in self.slots if slot.run]
 
     def _open_slots(self, pool: Pool) -> None:
-        """Make the slots of one pool, unless they exist."""
-        if pool not in self.pools:
-            self.pools.append(pool)
-            for number in range(self.width):  # one by one: close() must find them if one fails
-                self.slots.append(self._new_slot(number, pool))
+        """Make as many slots of one pool as it has jobs and processes that are kept, up to the
+        width.
+        """
+        there = self._of(pool)
+        jobs = self.queue.waiting(pool) + sum(bool(slot.run or slot.kept) for slot in there)
+        for number in range(len(there), min(self.width, jobs)):
+            self.slots.append(self._new_slot(number, pool))  # close() must find it
+
+    def _of(self, pool: Pool) -> list[Slot]:
+        return [slot for slot in self.slots if slot.pool == pool]
 
     def _new_slot(self, number: int, pool: Pool) -> Slot:
-        family = self.pools.index(pool) * self.width + number
+        family = self.pools.setdefault(pool, len(self.pools)) * self.width + number
         slot = Slot(number, pool, family, self.limits, self.settings)
         self.events.watch(slot.zygote.control, lambda: self._on_zygote(slot))
         return slot
@@ -112,11 +117,11 @@ class Supervisor:
             if fields:
                 program = Program(*fields)
                 program = program._replace(pool=Pool(*program.pool))
-                self._open_slots(program.pool)
                 limits = self.limits.scaled(program.time_factor, program.pool.share)
                 if program.wall_seconds:
                     limits = replace(limits, wall_seconds=program.wall_seconds)
                 self.queue.add(QueuedJob(number, program, limits))
+                self._open_slots(program.pool)
             elif number:
                 self._cancel(number)
             else:
@@ -153,16 +158,16 @@ class Supervisor:
 
     def _fits(self, slot: Slot) -> Callable[[QueuedJob], bool]:
         """Which jobs can start there; a job is retried in another slot if there is one."""
+        alone, ready = self._of(slot.pool) == [slot], bool(slot.companions)
         return lambda job: (
-            bool(slot.companions or job.program.companion is None)
-            and (job.avoid is not slot or self.width == 1)
+            (ready or job.program.companion is None) and (alone or job.avoid is not slot)
         )
 
     def _goes_on(self, slot: Slot) -> Callable[[QueuedJob], bool]:
         """Which code for processes that are kept can run there: not what others keep; and for a
         new process, only where the fewest are, unless there are too many.
         """
-        slots = [other for other in self.slots if other.pool == slot.pool]
+        slots = self._of(slot.pool)
         elsewhere = {number for other in slots if other is not slot for number in other.kept}
         fewest = min(len(other.kept) for other in slots if other.is_free)
         if len(slot.kept) > fewest or sum(len(one.runs) for one in slots) >= self.sessions:
