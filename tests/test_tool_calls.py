@@ -70,8 +70,8 @@ def test_a_hostile_reply_takes_time_linear_in_its_length(form: CallFormat) -> No
     pieces = (block, form.opens, form.closes, "<function=", "<parameter=a>", "</parameter>", "```")
     for piece in pieces:
         start = time.process_time()
-        form.parse(form.opens + piece * 100_000 + form.closes, [BASH])
-        assert time.process_time() - start < 2
+        form.parse(form.opens + piece * 50_000 + form.closes, [BASH])
+        assert time.process_time() - start < 1
 
 
 def test_a_tools_schema_is_that_of_chat_apis() -> None:

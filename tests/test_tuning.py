@@ -51,6 +51,7 @@ def test_tensors_freed_in_a_thread_are_used_again_without_page_faults(
     assert faults(str(elements), str(count), "tuned") < 20
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 def test_without_tuning_small_tensors_freed_in_a_thread_cost_page_faults() -> None:
     assert faults("100000", "500") > 200  # large ones only at times: glibc adapts its threshold

@@ -58,6 +58,7 @@ print(json.dumps([(name, before - first, after - first) for name, before, after 
 """
 LARGER = TINY.replace("vocabulary = 320\nwidth = 64", "vocabulary = 2048\nwidth = 256")
 LARGER = LARGER.replace("steps = 4", "steps = 1").replace("steps = 3", "steps = 2")
+LARGER = LARGER.replace("group_size = 4", "group_size = 2").replace("tokens = 48", "tokens = 12")
 """Of a model whose loading and learning two threads share."""
 
 

@@ -125,9 +125,16 @@ FULL = [(kind, "") for kind in ("llama", "tied", "qwen2", "gpt2")]
 CASES = [*FULL, ("llama", "all"), ("llama", "q_proj,lm_head"), ("qwen2", "all"), ("gpt2", "all")]
 
 
+TILES = [(97, True), (97 * 5, False), (1 << 22, True)]
+"""Tokens of the head at once, and whether the entropy has a gradient."""
+MORE_TILES = [(tile, not entropy) for tile, entropy in TILES]
+
+
 @pytest.mark.parametrize(("kind", "lora"), CASES)
-@pytest.mark.parametrize("entropy_gradient", [False, True])
-@pytest.mark.parametrize("tile", [97, 97 * 5, 1 << 22])
+@pytest.mark.parametrize(
+    ("tile", "entropy_gradient"),
+    [*TILES, *(pytest.param(*one, marks=pytest.mark.long) for one in MORE_TILES)],
+)
 def test_packed_sequences_give_the_numbers_and_gradients_of_padded_ones(
     kind: str, lora: str, entropy_gradient: bool, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,8 @@ NO_SPACE = "/bin/true cannot be started: No space left on device"
     (["/usr/bin/gone"], {}, "/usr/bin/gone cannot be started: No such file or directory"),
     (["/bin/true"], {f"{number}": b"" for number in range(4500)}, NO_SPACE),
     (["/bin/true"], {f"{number}/a": b"" for number in range(2500)}, NO_SPACE),
-    (["/bin/true"], {f"{number}": bytes(2**16 + 1) for number in range(4000)}, NO_SPACE),
+    pytest.param(["/bin/true"], {f"{number}": bytes(2**16 + 1) for number in range(4000)}, NO_SPACE,
+                 marks=pytest.mark.long),
 ], ids=["an interpreter that vanished", "many files", "many folders", "a full disk"])  # fmt: skip
 def test_a_program_that_cannot_be_started_is_lost(
     run: Run, argv: list[str], files: dict[str, bytes], why: str

@@ -440,7 +440,7 @@ def test_two_threads_learn_the_same_to_the_bit(tmp_path: Path) -> None:
     found, threads = [], torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        for _ in range(30):
+        for _ in range(15):
             (slope,) = torch.autograd.grad(
                 forward(policy.model, batch).logprobs.sum(),
                 [policy.model.get_input_embeddings().weight],
