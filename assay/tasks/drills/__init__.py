@@ -71,8 +71,7 @@ def drills(split: str = "train") -> Iterator[Task]:
 def compositions() -> dict[str, list[Composition]]:
     """The drills of each split."""
     draw = random.Random(SEED)
-    train: list[Composition] = []
-    test: list[Composition] = []
+    train, test = list[Composition](), list[Composition]()
     for family in FAMILIES:
         keeps, changes = [(stage,) for stage in family.filters], [(stage,) for stage in family.maps]
         pairs = list(product(keeps, changes))
@@ -84,21 +83,16 @@ def compositions() -> dict[str, list[Composition]]:
     numbers = FAMILIES[0]
     two_filters = list(product(combinations(numbers.filters, 2), numbers.folds))
     two_maps = list(product(permutations(numbers.maps, 2), numbers.folds))
-    train += _sample(
-        draw, DOUBLES, (Composition(numbers, pair, (), fold) for pair, fold in two_filters)
-    )
-    train += _sample(
-        draw, DOUBLES, (Composition(numbers, (), pair, fold) for pair, fold in two_maps)
-    )
+    only_filters = [Composition(numbers, pair, (), fold) for pair, fold in two_filters]
+    only_maps = [Composition(numbers, (), pair, fold) for pair, fold in two_maps]
+    train += _sample(draw, DOUBLES, only_filters) + _sample(draw, DOUBLES, only_maps)
     more_filters = [
         Composition(numbers, pair, (change,), fold)
-        for pair, fold in two_filters
-        for change in numbers.maps
+        for (pair, fold), change in product(two_filters, numbers.maps)
     ]
     more_maps = [
         Composition(numbers, (keep,), pair, fold)
-        for pair, fold in two_maps
-        for keep in numbers.filters
+        for (pair, fold), keep in product(two_maps, numbers.filters)
     ]
     longer = _sample(draw, LONGER // 2, more_filters) + _sample(draw, LONGER // 2, more_maps)
     others = _sample(random.Random(SEED), MORE, more_filters + more_maps)
@@ -106,10 +100,7 @@ def compositions() -> dict[str, list[Composition]]:
     splits = {"train": train, "test": test, "longer": longer, "more": more}
     for drills in splits.values():
         draw.shuffle(drills)
-    return {
-        split: [drill for drill in drills if _is_meaningful(drill)]
-        for split, drills in splits.items()
-    }
+    return {split: list(filter(_is_meaningful, drills)) for split, drills in splits.items()}
 
 
 def _sample(draw: random.Random, size: int, drills: Iterable[Composition]) -> list[Composition]:
@@ -122,16 +113,22 @@ def _is_meaningful(drill: Composition) -> bool:
     """Whether every stage matters on some input (absolute values of positive numbers would not),
     and inputs do.
     """
-    empty, _, *inputs = _trial_inputs(drill, random.Random(SEED))
-    empty_handed = sum(run(drill, value) == run(drill, empty) for value in inputs)
-    return 2 * empty_handed <= len(inputs) and all(
-        any(_differ(drill, miss, value) for value in inputs) for miss in lacking_a_stage(drill)
+    empty, _, *inputs = _usual_inputs(drill.family.make_input)
+    answers = [run(drill, value) for value in inputs]
+    return 2 * answers.count(run(drill, empty)) <= len(inputs) and all(
+        any(run(miss, value) != answer for value, answer in zip(inputs, answers, strict=True))
+        for miss in lacking_a_stage(drill)
     )
 
 
-def _trial_inputs(drill: Composition, draw: random.Random) -> list[Any]:
+@cache
+def _usual_inputs(make_input: Callable[..., Any]) -> list[Any]:
+    return _trial_inputs(make_input, random.Random(SEED))
+
+
+def _trial_inputs(make_input: Callable[..., Any], draw: random.Random) -> list[Any]:
     sizes = [0, 1, *(draw.randint(3, 7) for _ in range(TRIAL_INPUTS))]
-    return [drill.family.make_input(draw, size) for size in sizes]
+    return [make_input(draw, size) for size in sizes]
 
 
 def _differ(drill: Composition, other: Composition, value: Any) -> bool:
@@ -142,7 +139,7 @@ def separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
     """The empty input, one element, and the inputs that separate the drill from most of its near
     misses.
     """
-    empty, single, *rest = _trial_inputs(drill, draw)
+    empty, single, *rest = _trial_inputs(drill.family.make_input, draw)
     inputs, alive = [empty, single], list(near_misses(drill))
     while len(inputs) < CHECKS:
         best = max(rest, key=lambda value: sum(_differ(drill, miss, value) for miss in alive))
