@@ -3,7 +3,7 @@ what it saves over several turns.
 
     python -m bench.kv_caches [--model FOLDER ...]
 
-Each model in float32 and bfloat16, without and with LoRA: the pretrained models arguments, and small
+Each model in float32 and bfloat16, without and with LoRA: the pretrained models named, and small
 random ones of four architectures. In float32 the error is the largest difference of a logit from
 that of a full forward pass, in standard deviations over the vocabulary. In bfloat16 it is the mean
 error of a sampled token's log-probability against the same weights in float32, beside that of the
@@ -95,16 +95,16 @@ class Rollout:
         for turn in range(TURNS):
             request = GenerationRequest(prompt, turn, (), self, self.keeps and turn < TURNS - 1)
             completion = await engine.generate(request, Sampling(draw.randint(30, 60)))
-            shown = draw.choices(range(self.vocabulary), k=draw.randint(20, 40))
-            prompt = (*prompt, *completion.tokens, *shown)
+            addition = draw.choices(range(self.vocabulary), k=draw.randint(20, 40))
+            prompt = (*prompt, *completion.tokens, *addition)
 
 
 async def turns(policy: Policy, vocabulary: int, rounds: int) -> dict[str, str]:
     """What keeping keys and values over turns saves, by column."""
     engine, prefilled = TorchEngine(policy), [0]
 
-    def count(module: Any, positional: Any, named: dict[str, Any]) -> None:
-        prefilled[0] += named["input_ids"].numel()
+    def count(module: Any, positional: Any, keywords: dict[str, Any]) -> None:
+        prefilled[0] += keywords["input_ids"].numel()
 
     engine.check()
     policy.model.register_forward_pre_hook(count, with_kwargs=True)
@@ -121,9 +121,9 @@ async def turns(policy: Policy, vocabulary: int, rounds: int) -> dict[str, str]:
             await asyncio.gather(*(rollout.run(engine) for rollout in rollouts))
             seconds[keeps].append(time.process_time() - start)
             tokens[keeps].append(prefilled[0] - before)
-    again, kept = (seconds[keeps][1:] for keeps in seconds)  # the first round warms up
-    ratios = [old / new for old, new in zip(again, kept, strict=True)]
-    medians = [statistics.median(each) for each in (again, kept)]
+    again, continued = (seconds[keeps][1:] for keeps in seconds)  # the first round warms up
+    ratios = [old / new for old, new in zip(again, continued, strict=True)]
+    medians = [statistics.median(each) for each in (again, continued)]
     ratio = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
     counts = [f"{statistics.median(tokens[keeps][1:]):,.0f}" for keeps in tokens]
     cells = [ratio, *(f"{median:.2f}" for median in medians), *counts]

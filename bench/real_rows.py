@@ -58,12 +58,12 @@ def main() -> None:
     if not (data := os.environ.get("ASSAY_DATA")):
         sys.exit("ASSAY_DATA is not set; set it to the folder of the public sets")
     names = sys.argv[1:] or list(ROWS)
-    chosen = [row for row in rows(Path(data)) if row["instance_id"] in names]
+    matches = [row for row in rows(Path(data)) if row["instance_id"] in names]
     print("| row | tree | made in | the fix | no change |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ASSAY_TREES"] = folder
         venvs = dict[str, Path]()
-        for row in sorted(chosen, key=lambda row: str(row["instance_id"])):
+        for row in sorted(matches, key=lambda row: str(row["instance_id"])):
             name, start = row["instance_id"], time.perf_counter()
             package, packages = ROWS[name]
             read_tree(package, Path(folder, name))
@@ -76,8 +76,8 @@ def main() -> None:
             file.write_text(json.dumps(row) + "\n")
             (task,) = load(f"swe_gym:{file}")
             jobs = [Job(task, task.reference), Job(task, "")]
-            cells = [f"{one.verdict}, {one.passed} of {one.total}"
-                     for one in judge_all(jobs, stop_early=False)]  # fmt: skip
+            cells = [f"{run.verdict}, {run.passed} of {run.total}"
+                     for run in judge_all(jobs, stop_early=False)]  # fmt: skip
             print(f"| `{name}` | {package} | {seconds:.0f} s | {' | '.join(cells)} |", flush=True)
 
 

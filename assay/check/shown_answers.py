@@ -30,8 +30,8 @@ async def shown_answer(judge: Judge, task: Task) -> str:
             async with judge.box(check) as box:
                 await change(box, task.reference or "")
                 paths = await box.changes()
-                if shown := await _printed(box, ("bash", "-c", IN_GIT), "\n".join([*paths, ""])):
-                    return f"git has {shown}"
+                if text := await _printed(box, ("bash", "-c", IN_GIT), "\n".join([*paths, ""])):
+                    return f"git has {text}"
                 names = [re.sub("^(src|lib)/", "", path) for path in paths if path.endswith(".py")]
                 if place := await installed(box, (await spec_of(check)).roots, names):
                     return f"a release of the repository is installed: {place}"
