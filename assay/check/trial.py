@@ -9,6 +9,7 @@ from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
 from assay.check.shown_answers import shown_answer
 from assay.judge import Job, Judge, judge_all
+from assay.judge.protocol import FAILS_TOO
 from assay.judge.verdict import cannot_be_judged
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
@@ -75,7 +76,7 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     others = runner.run("running references again", variants, programs, early=False)
     for (_, raw, _), other in zip(seeded, others, strict=True):
         raw.update(other)
-    findings = [[*_from_proofs(raw, runner.limits), *_not_judged(raw)] for raw in proofs]
+    findings = [[*_from_proofs(raw, runner.limits), *_not_judged(raw.values())] for raw in proofs]
     flaws = [{finding.flaw for finding in of_task} for of_task in findings]
     open_tasks = [number for number, of_task in enumerate(flaws) if not BLOCKING & of_task]
     targets = [tasks[number] for number in open_tasks]
@@ -85,7 +86,7 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     for number, raw, place in zip(open_tasks, attacks, places, strict=True):
         # what an attack makes a check do that cannot be judged is no fault of the task
         judged = {name: run for name, run in raw.items() if not cannot_be_judged(run)}
-        findings[number] += [*_from_attacks(judged), *_not_judged(judged)]
+        findings[number] += [*_from_attacks(judged), *_not_judged(judged.values())]
         findings[number] += [Finding(Flaw.ANSWER_SHOWN, place)] if place else []
     return findings
 
@@ -109,7 +110,7 @@ def _ordered(task: Task, raw: RawResult, name: str) -> dict[str, str]:
 def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
     seeded = [raw[name] for name in ("reference", *ORDERS) if name in raw]
     runs = [raw[name] for name in ("reference", "again") if name in raw]
-    failures = [run for run in runs if run.verdict not in (Verdict.PASS, Verdict.INFRA)]
+    failures = [run for run in runs if run.verdict is not Verdict.PASS and not _not_judged([run])]
     slowest = max((run.cpu_seconds for run in runs), default=0.0)
     unordered = [run for run in seeded if run.verdict in DECIDED[1:]]
     if unordered and any(run.verdict is Verdict.PASS for run in seeded):
@@ -118,7 +119,7 @@ def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
     elif failures:
         first = failures[0]
         why = f"{first.verdict}: {first.detail}; {first.passed} of {first.total} checks pass"
-        if len(failures) == len(runs):
+        if not any(run.verdict is Verdict.PASS for run in runs):
             yield Finding(Flaw.REFERENCE_FAILS, why)
         else:
             yield Finding(Flaw.FLAKY, f"passes once and fails once: {why}")
@@ -142,6 +143,6 @@ def _from_attacks(raw: RawResult) -> Iterable[Finding]:
         yield Finding(Flaw.ATTACK_PASSES, f"passing: {', '.join(passing)}")
 
 
-def _not_judged(raw: RawResult) -> list[Finding]:
-    failures = [run for run in raw.values() if run.verdict is Verdict.INFRA]
-    return [Finding(Flaw.NOT_JUDGED, run.detail) for run in failures[:1]]
+def _not_judged(runs: Iterable[Execution]) -> list[Finding]:
+    lost = [run.detail for run in runs if run.verdict is Verdict.INFRA]
+    return [Finding(Flaw.NOT_JUDGED, why) for why in lost if not why.startswith(FAILS_TOO)][:1]

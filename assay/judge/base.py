@@ -19,7 +19,7 @@ from typing import NamedTuple
 from assay.checks import RepositoryTests
 from assay.errors import DataError, SettingsError
 from assay.judge.interpreter import Interpreter
-from assay.judge.protocol import CANNOT
+from assay.judge.protocol import CANNOT, FAILS_TOO
 from assay.judge.verdict import REFUSED, CircuitBreaker, is_tasks_fault
 from assay.judge.verdict_cache import CACHED, BoundedDict, VerdictCache
 from assay.languages import Language
@@ -146,7 +146,7 @@ class AnyJudge(ABC):
         """
         if not is_tasks_fault(execution):
             self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
-        elif task.id not in self._reported:
+        elif task.id not in self._reported and not execution.detail.startswith(FAILS_TOO):
             self._reported[task.id] = None
             detail = execution.detail.removeprefix(CANNOT)
             log.warning("task %s cannot be judged: %s", task.id, detail)

@@ -83,6 +83,7 @@ class Candidate:
             "handle": self.exports.objects.__getitem__,
             "function": self.object,
             "callback": self.callback,
+            "opaque": str,
             "shared": self.shared.rebuild,
             "named": self.named_tuple,
             "error": lambda parts: exception(parts[0], parts[1], parts[3]),
@@ -276,7 +277,8 @@ class Exports:
             return {"coroutine": self.number(value)}
         if not self.classes:
             return opaque(value)
-        return {"handle": [self.number(value), self.classes.describe(type(value))]}
+        described = self.classes.describe(type(value))
+        return {"handle": [self.number(value), described, foreign(value)]}
 
     def _unusual(self, value: Any) -> Json:
         """What is sent for an iterator of Python's, and for data of a class of its own."""
@@ -296,14 +298,24 @@ class Exports:
 
 def opaque(value: object) -> Json:
     """What is sent for an object that is no data where only data is read: the items of an iterator,
-    or the type's name and the truth value.
+    or the type's name, the truth value and whether it is `foreign`.
     """
     if is_iterator(value):
         return Packer(opaque).snapshot(cast("Iterator[Any]", value))
     truth = None
     with contextlib.suppress(Exception):  # this may run the program's own code
         truth = bool(value)
-    return {"opaque": [type(value).__name__, truth]}
+    return {"opaque": [type(value).__name__, truth, foreign(value)]}
+
+
+def foreign(value: object) -> int:
+    """1 for an object of a class that the program has not made, and no function; 2 where that class
+    has its own `==`; else 0.
+    """
+    kind = type(value)
+    if kind.__module__ == MODULE or callable(value):
+        return 0
+    return 1 + (kind.__eq__ is not object.__eq__)
 
 
 @cache

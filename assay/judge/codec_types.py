@@ -329,3 +329,22 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "numpy": (list, rebuild_numpy),
 }
 """By tag: the type of the parts in JSON, and what rebuilds a value from them."""
+
+
+class Opaque:
+    """An object that a call returned and that is no data: equal only to itself; its truth value is
+    what the program sent.
+    """
+
+    def __init__(self, parts: Any) -> None:
+        name, truth = parts[:2] if type(parts) is list and len(parts) > 1 else (parts, None)
+        self._name = str(name)[:100]
+        self._truth = truth if type(truth) is bool else None
+
+    def __repr__(self) -> str:
+        return f"<a {self._name} of the candidate's>"
+
+    def __bool__(self) -> bool:
+        if self._truth is None:
+            raise TypeError(f"{self!r} is no data")
+        return self._truth

@@ -22,6 +22,7 @@ from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
 from assay.judge.kinds.repository import spec_of
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures
+from assay.judge.protocol import CANNOT, FAILS_TOO
 from assay.judge.references import References
 from assay.judge.verdict import (
     cannot_be_judged,
@@ -163,7 +164,12 @@ class Judge(AnyJudge):
             execution = await again(first)
             if prepared.runs_alone and execution.verdict is not Verdict.TIMEOUT:
                 return execution  # no proxy is there that could do more, and time was enough
-            return await settled(task, first, execution, again, features)
+            execution = await settled(task, first, execution, again, features)
+            if program != task.reference and self._references.fails_too(key, execution):
+                execution = replace(
+                    execution, verdict=Verdict.INFRA, detail=FAILS_TOO + execution.detail
+                )
+            return execution
         except SandboxError as error:
             if self._sandbox.broken:
                 raise
@@ -214,7 +220,9 @@ async def settled(
         execution, first = await again(features), features
     if failed and features and task.reference is not None and cannot_be_judged(execution):
         # the reference never makes the check do this, so the program is wrong
-        execution = replace(execution, verdict=Verdict.WRONG)
+        execution = replace(
+            execution, verdict=Verdict.WRONG, detail=execution.detail.removeprefix(CANNOT)
+        )
     changes = set(execution.changes) - (features or first).changes
     if not first.mutates:
         changes.discard(ARGUMENTS)  # none of these has reached the test

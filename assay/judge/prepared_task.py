@@ -57,8 +57,11 @@ USES_FILES = re.compile(
     r"(?<![.\w])open\(|\b(?:os\.(?!path\.(?!exists|isfile|isdir))|tempfile|shutil|sqlite3|Path\()"
 )
 """In a test that may share files with the program."""
-OPENS = re.compile(r"(?<![.\w])open\(")
-"""In a reference whose task gives a program a folder of its own."""
+WRITES = re.compile(
+    r"\b(?:open|write_text|write_bytes|touch|mkdir|makedirs|FileHandler|save\w*|dump|to_[a-z]+)\("
+    r"|\b(?:tempfile|sqlite3|shelve|dbm|zipfile|tarfile|shutil)\b"
+)
+"""In a program that may write files, or whose reference may: it gets a folder of its own."""
 RUNS_FILES = re.compile(
     r"\b(?:pickle|marshal|shelve|dill|joblib|ctypes|import(?:lib|_module)|runpy|exec|eval|__import__"
     r"|(?:np|numpy)\.load|read_(?:pickle|hdf)|load_extension|sys\.path|fileConfig|dbm)\b"
@@ -67,8 +70,17 @@ RUNS_FILES = re.compile(
 ELSEWHERE = re.compile(r"[\"']/|\b(?:tempfile|getcwd|abspath|chdir|resolve|home|patch|mock)\b")
 """In a test of which files may lie outside the folder."""
 DOUBT = "this test works with files that the program cannot have"
-UNREACHED = re.compile(r"\b(?:patch(?:\.\w+)?\(|(?:monkeypatch|assertLogs|caplog|pandas)\b)")
-UNREACHED_DOUBT = "this test patches modules, reads logs or uses pandas, which stays on its side"
+UNREACHED = re.compile(
+    r"\b(?:patch(?:\.\w+)?\(|(?:asdict|astuple)\(|getsource|os\.environ|sys\.argv|pickle\.|pandas\b"
+    r"|assert(?:Logs|Warns)|pytest\.warns|caplog\b|monkeypatch\b|catch_warnings|ExceptionGroup\b"
+    r"|Unicode\w+Error\b|__context__|__notes__|(?:e|err|error|exc\w*|value)\.(?:errno|filename|pos)\b)"
+)
+REPLACED = re.compile(
+    r"^[ \t]*(\w+)(?:\.\w+)*\.(?!std|input\b|print\b)\w+[ \t]*=[^=]", re.MULTILINE
+)
+IMPORTED = re.compile(r"^[ \t]*import (?:[\w.]+ as )?(\w+)", re.MULTILINE)
+"""A test that replaces something of a module that it imports, but for the console."""
+UNREACHED_DOUBT = "this test patches modules, or needs logs or what else stays on one side"
 NUMERIC = re.compile(r"^[ \t]*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
 
@@ -145,7 +157,7 @@ class PreparedTask:
         """Whether the test reads what a program wrote by much code that is no Python."""
         known_place = self.shares_files and not ELSEWHERE.search(text)
         self._doubt = DOUBT if uses_files and not known_place else ""
-        if UNREACHED.search(text):
+        if UNREACHED.search(text) or {*REPLACED.findall(text)} & {*IMPORTED.findall(text)}:
             self._doubt = UNREACHED_DOUBT
         self.hash_seed = task.hash_seed % HASH_SEEDS
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
@@ -189,7 +201,7 @@ class PreparedTask:
         )
 
     def _pool(self, program: str) -> Pool:
-        writes = self.shares_files or OPENS.search(self._task.reference or "") is not None
+        writes = self.shares_files or bool(WRITES.search(f"{program}\n{self._task.reference}"))
         if self._task.large or writes:
             return Pool("", self.hash_seed, writes=writes, large=self._task.large)
         return pool_for(program, numeric=self.numeric, hash_seed=self.hash_seed)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 
 CANNOT = "cannot be judged: "
 """Starts the detail of an `unsendable` outcome."""
+FAILS_TOO = f"{CANNOT}the reference fails too: "
 UNASKED = "this test asks nothing of the program"
 """Starts the detail of an `unasked` outcome."""
 SETUP = "the task's setup fails: "

@@ -11,11 +11,21 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from types import TracebackType
+from threading import RLock
+from types import BuiltinFunctionType, FunctionType, MethodType, TracebackType
 from typing import Any
 
 from assay.judge.codec import SHOWN, STEERING, Json, Packer, Unpacker, exception, raised
-from assay.judge.codec_types import BUILTINS, CodecError, TooLargeError, plain_numpy, rebuild_numpy
+from assay.judge.codec_types import (
+    BUILTINS,
+    MUTABLE,
+    CodecError,
+    Opaque,
+    TooLargeError,
+    collapsed,
+    plain_numpy,
+    rebuild_numpy,
+)
 from assay.judge.files import SharedFiles
 from assay.judge.protocol import CANNOT, CheckJob
 from assay.judge.remote import (
@@ -27,13 +37,16 @@ from assay.judge.remote import (
     items,
     make,
     ref_of,
+    take_name,
 )
 from assay.judge.requests import CandidateFailed, Requests
 from assay.judge.shared_data import SetupInstances, SharedObjects
-from assay.judge.unpack_objects import Objects, use_own_methods
+from assay.judge.unpack_objects import Objects
 from assay.sandbox.sockets import FramedSocket
 
 SEED = random.seed
+FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
+OF_NUMPY = "this test uses what the program answers as a value of numpy's"
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
 
@@ -47,13 +60,14 @@ class Connection:
         self.requests.expects_exit = "SystemExit" in str(job["checks"])
         self.absent = ""
         """The first name that a check used and the program does not define."""
-        self.doubt = job["doubt"]
-        """What a test did that plain Python may answer in another way."""
+        self.doubts = {True: job["doubt"], False: ""}
+        """Why a failure may be no fault of the program's: any, or of a value that is misused."""
         self.doubtful = set[tuple[RemoteRef, bool]]()
         """Operations that a test also has for data: the object, and whether they got data of the
         test."""
-        self.members = Counter[RemoteRef]()
-        """How often the program has sent each member of an Enum."""
+        self.answered = Counter[RemoteRef]()
+        """How often the program has sent each class, other than by its name, and each member of an
+        Enum: what stays the same object, whatever the test has done with it before."""
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
         self.nodes = SetupInstances(0)
@@ -63,6 +77,7 @@ class Connection:
         self.console = Console(self.packer.pack, self.ask)
         self.answers: list[Any] = []
         """The last answer of a test that gets only data."""
+        self._lock = RLock()  # one thread of a test at a time asks the program
         self._functions: list[Callable[..., Any]] = []
         self.forgeable = False
         """Whether the program decided something that a test relies on."""
@@ -81,7 +96,7 @@ class Connection:
             self.forgeable
             or any(ref.decides(tells) for ref, tells in self.doubtful)
             # two of one member that no test names may be compared
-            or any(times > 1 and not it.made_by_test for it, times in self.members.items())
+            or any(n > 1 and not it.made_by_test for it, n in self.answered.items())
         )
 
     def cannot(self, what: str) -> CandidateFailed:
@@ -96,23 +111,21 @@ class Connection:
         made: bool = False,
     ) -> Any:
         """Call something of the program's."""
-        self.requests.asked += 1  # even where an argument cannot be sent
-        passed = (*arguments, *named.values())
-        plain = [*map(self.packer.pack, passed)] if self.job["identity"] else []
-        packed = [*map(self.shared.pack, passed)]
-        by_name = dict(zip(named, packed[len(arguments) :], strict=True))
-        parts = (target, packed[: len(arguments)], by_name)
-        packed_answer = self._request("call", parts, type(target) is int)
-        if packed_answer in plain:
-            self.forgeable = True
-        answer = self.arrivals.value(packed_answer, made)
-        self.answers = [] if self.arrivals.objects else [answer]
-        return answer
+        with self._lock:
+            self.requests.asked += 1  # even where an argument cannot be sent
+            passed = (*arguments, *named.values())
+            plain = [*map(self.packer.pack, passed)] if self.job["identity"] else []
+            packed = [*map(self.shared.pack, passed)]
+            by_name = dict(zip(named, packed[len(arguments) :], strict=True))
+            parts = (target, packed[: len(arguments)], by_name)
+            packed_answer = self._request("call", parts, type(target) is int)
+            self.forgeable |= packed_answer in plain
+            answer = self.arrivals.value(packed_answer, made)
+            self.answers = [] if self.arrivals.objects else [answer]
+            return answer
 
     def call_packed(self, target: str, call: list[Json], kind: str = "answer") -> Json:
-        """Call with packed arguments, and others by name, that nobody uses afterwards; the answer
-        stays packed, and an object in it is opaque.
-        """
+        """As `call`, with packed arguments; the answer stays packed, and objects are opaque."""
         return self._request(kind, (target, *call))
 
     def name(self, name: str) -> Any:
@@ -131,8 +144,7 @@ class Connection:
                 return import_module(name)
             self.forgeable = True
         if isinstance(value, RemoteClass):
-            ref_of(value).made_by_test = True
-            use_own_methods(value)
+            take_name(value, name)
         self.requests.named += isinstance(value, RemoteClass) or is_function(value)
         return value
 
@@ -142,7 +154,8 @@ class Connection:
 
     def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
-        return self.arrivals.value(self._request(kind, parts, True))
+        with self._lock:
+            return self.arrivals.value(self._request(kind, parts, True))
 
     def _request(self, kind: str, parts: tuple[Json, ...], shares: bool = False) -> Json:
         """A request and the packed value that answers it. `shares`: whether the program may change
@@ -220,7 +233,9 @@ class Connection:
         """A function that the check has passed. Raises CodecError."""
         if not is_index(number, self._functions):
             raise CodecError("a function that was never passed")
-        return self._functions[number]
+        function = self._functions[number]
+        self.forgeable |= not isinstance(function, FUNCTIONS)  # a Mock holds whatever is asked
+        return function
 
     def _handle_of(self, value: object) -> Json:
         """What is sent for what came from the program, or for a named tuple; None for anything
@@ -230,8 +245,19 @@ class Connection:
             return ref_of(value).packed
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {"named": [type(value).__name__, value._fields, self.packer.pack([*value])]}
+        note_copy(value, self.doubts)
         running = self.arrivals.running.get(id(value))
         return running and running[0].packed
+
+
+def note_copy(value: object, doubts: dict[bool, str]) -> None:
+    """Note that the program gets plain data for an instance of a subclass of data, or a function
+    for what is more.
+    """
+    if collapsed(value, type(value)) is not value:
+        doubts[isinstance(value, MUTABLE)] = f"this test passes a copy of a {type(value).__name__}"
+    elif callable(value) and not isinstance(value, FUNCTIONS):
+        doubts[False] = f"this test passes a {type(value).__name__} as a function"
 
 
 class Arrivals:
@@ -241,7 +267,7 @@ class Arrivals:
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
         self.flattened = False
-        """Whether a value of numpy's has become Python's."""
+        """Whether an array of numpy's has become a list."""
         self.running: dict[int, tuple[RemoteRef, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
         self.made = False
@@ -249,7 +275,7 @@ class Arrivals:
         self._connection = connection
         self.objects = Objects(connection, self) if connection.job["objects"] else None
         """Where there may be classes of the program's, and so objects."""
-        data: dict[str, Callable[[Json], Any]] = {"opaque": Opaque, "numpy": self._numpy}
+        data: dict[str, Callable[[Json], Any]] = {"opaque": self.opaque, "numpy": self._numpy}
         self.unpacker = Unpacker({
             **data, "graph": self._graph, "error": self.error, "builtin": self._builtin,
             "lazy": partial(self._run, items), "callback": connection.own_function,
@@ -292,8 +318,18 @@ class Arrivals:
         value, keep = rebuild_numpy(parts), self._connection.job["numpy"]
         if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
             self._connection.forgeable = True
-        self.flattened |= not keep
-        return value if keep else plain_numpy(value)
+        if keep:
+            return value
+        self._connection.doubts[False], plain = OF_NUMPY, plain_numpy(value)
+        self.flattened |= isinstance(plain, list)
+        return plain
+
+    def opaque(self, parts: Json) -> Opaque:
+        """An object that may do more there than its stand-in does here, if it is a library's."""
+        made = Opaque(parts)
+        if parts[2:] in ([1], [2]):
+            self._connection.doubts[parts[2:] == [2]] = f"this test gets {made!r}, which stays"
+        return made
 
     def _shared(self, parts: Json) -> Any:
         shared = self._connection.shared
@@ -320,25 +356,6 @@ class Arrivals:
     def _graph(self, rows: Json) -> Any:
         connection, on_change = self._connection, partial(self._connection.changes.add, "arguments")
         return connection.nodes.unpack(rows, self.unpacker, connection.job["mutates"], on_change)
-
-
-class Opaque:
-    """An object that a call returned and that is no data: equal only to itself; its truth value is
-    what the program sent.
-    """
-
-    def __init__(self, parts: Json) -> None:
-        name, truth = parts if type(parts) is list and len(parts) == 2 else (parts, None)
-        self._name = str(name)[:100]
-        self._truth = truth if type(truth) is bool else None
-
-    def __repr__(self) -> str:
-        return f"<a {self._name} of the candidate's>"
-
-    def __bool__(self) -> bool:
-        if self._truth is None:
-            raise TypeError(f"{self!r} is no data")
-        return self._truth
 
 
 def is_function(value: object) -> bool:

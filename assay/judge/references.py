@@ -168,6 +168,12 @@ class References:
             return None
         return trial.result()
 
+    def fails_too(self, key: bytes, execution: Execution) -> bool:
+        """Whether a failure proves nothing: whatever was tried, the reference has failed, too."""
+        tried = key in self._features and self.known_features(key) is None
+        failed = execution.verdict in (Verdict.WRONG, Verdict.ERROR)
+        return failed and tried and self.settles(key, execution)
+
     def settles(self, key: bytes, execution: Execution) -> bool:
         """Whether the execution would be the same had the reference had more time and memory."""
         return execution.verdict is Verdict.PASS or key not in self._cut_short

@@ -42,6 +42,7 @@ class RemoteRef:
         "has_test_data",
         "kind",
         "made_by_test",
+        "name",
         "packed",
         "target",
         "used_as_object",
@@ -60,6 +61,8 @@ class RemoteRef:
         """What is sent for it."""
         self.kind = kind or self
         """Its class."""
+        self.name = ""
+        """By which the test has asked for this class first."""
         self.made_by_test = made_by_test
         """Whether the test has constructed it, or has named this class."""
         self.used_as_object = False
@@ -108,26 +111,30 @@ def operate(remote: object, name: str, *operands: Any) -> Any:
         ref_of(answer).has_test_data = has_test_data
         ref_of(answer).made_by_test |= ref.made_by_test and name in SAME
     elif name not in SEEN:
-        if ref in ref.connection.members:  # sent where data may be expected
-            ref.connection.forgeable = True
-        if not ref.shows(name):
-            ref.connection.doubtful.add((ref, has_test_data))
+        note(ref, name, has_test_data)
     return answer
+
+
+def note(ref: RemoteRef, name: str, has_test_data: bool) -> None:
+    """Note an operation or attribute that data may have too."""
+    if not ref.shows(name):
+        ref.connection.doubtful.add((ref, has_test_data))
+        if ref.connection.answered[ref]:  # sent where data may be expected
+            ref.connection.forgeable = True
 
 
 def read(remote: object, name: str) -> Any:
     """An attribute."""
     ref = ref_of(remote)
     if name.startswith("__array"):  # with these, numpy would let the program compare
-        ref.connection.doubt = f"this test uses a {type(remote).__name__} object as an array"
+        ref.connection.doubts[True] = f"this test uses a {type(remote).__name__} object as an array"
         raise AttributeError(name)
     if name == "__signature__":
         return signature(ref.ask("signature"))
     answer = ref.ask("getattr", name)
-    if not (ref.shows(name) or name[:2] == "__"):
+    if name[:2] != "__" or name in METHODS:
         # a method like one of data's is called with data of the test
-        has_test_data = ref.has_test_data or (is_remote(answer) and not ref.made_by_test)
-        ref.connection.doubtful.add((ref, has_test_data))
+        note(ref, name, ref.has_test_data or (is_remote(answer) and not ref.made_by_test))
     return answer
 
 
@@ -170,7 +177,7 @@ def compared(remote: object, name: str, other: object) -> Any:
     alike = kind.__name__ == type(other).__name__ and type(other) not in DATA
     under_test = ref.made_by_test or ref.kind.used_as_object
     if name in kind.__dict__.get("_own", ()) and (alike or under_test):
-        ref.connection.doubt = f"this test compares a {kind.__name__} object with plain data"
+        ref.connection.doubts[True] = f"this test compares a {kind.__name__} object with plain data"
     return NotImplemented
 
 
@@ -238,7 +245,9 @@ class RemoteClass(type):
         ref.made_by_test = True
         if "_members" in cls.__dict__:  # the program says which member has a value
             ref.connection.forgeable = True
-        return ref.connection.call(ref.target, arguments, named, made=True)
+        # not where the program has put a class where the test expects data or a function
+        made = ref.name.lstrip("_")[:1].isupper() and not ref.connection.answered[ref]
+        return ref.connection.call(ref.target, arguments, named, made)
 
     def __getattr__(cls, name: str) -> Any:
         if "_ref" not in cls.__dict__:
@@ -333,6 +342,19 @@ def make(kind: type, ref: RemoteRef, *data: Any) -> Any:
     made = kind.__new__(kind, *data)
     object.__setattr__(made, "_ref", ref)
     return made
+
+
+def take_name(kind: RemoteClass, name: str) -> None:
+    """Note by what name a test has asked for a class. Data of that class may use the class's own
+    methods; all other data is only data. It is compared as the data that it is.
+    """
+    ref = ref_of(kind)
+    ref.made_by_test, ref.name = True, ref.name or name
+    ref.connection.answered[ref] -= ref.name == name
+    for base in kind.__mro__:
+        if issubclass(base, RemoteValue):
+            for one in base.__dict__.get("_own", frozenset()).difference(SEEN):
+                type.__setattr__(base, one, METHODS[one])
 
 
 async def awaited(ref: RemoteRef) -> Any:

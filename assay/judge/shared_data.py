@@ -81,8 +81,8 @@ class SharedObjects:
         for number, (value, before) in reversed([*self._held.items()]):  # parts come first
             if number not in new and (now := self._text(value)) != before:
                 self._held[number] = value, now
-                if now:
-                    self._table.append([number, self._content(value)])
+                lost = {"opaque": ["list that cannot be sent", None, 2]}
+                self._table.append([number, self._content(value) if now else lost])
         table, self._table, dropped = self._table, [], list[int]()
         value = None
         for number in [*self._held]:
@@ -106,12 +106,14 @@ class SharedObjects:
             self.new = {number for number, _ in table if number not in self._held}
             for number, packed in table:
                 value = unpack(packed)
+                if type(packed) is dict and "opaque" in packed:
+                    continue  # it holds what cannot be sent
                 if number in self._held and may_change():
                     write_back(self._held[number][0], value)
                 else:
                     self._drop(number)
                     self._hold(number, value)
-            for number, _ in table:
+            for number in self._held.keys() & {number for number, _ in table}:
                 self._held[number] = self._held[number][0], self._text(self._held[number][0])
             for number in dropped:
                 self._drop(number)

@@ -39,7 +39,7 @@ class Objects:
         self._connection, self._arrivals = connection, arrivals
         self._objects: dict[int, Any] = {}
         self._types: dict[int, RemoteClass] = {}
-        self.tags = {"handle": self._handle, "class": self._type, "subclass": self._subclass}
+        self.tags = {"handle": self._handle, "class": self._class, "subclass": self._subclass}
 
     def error(self, own: Json, plain: BaseException, text: str) -> BaseException:
         """An exception of the program's own class, from its number and class, with the arguments of
@@ -81,6 +81,11 @@ class Objects:
             self._enumerate(kind, members)
         return kind
 
+    def _class(self, parts: Json) -> RemoteClass:
+        kind = self._type(parts)
+        self._connection.answered[remote.ref_of(kind)] += 1
+        return kind
+
     def _enumerate(self, kind: RemoteClass, members: Json) -> None:
         """Make all members of an Enum, so that a test which names one asks nothing of the program,
         and members are compared here.
@@ -107,13 +112,14 @@ class Objects:
         return kind
 
     def _handle(self, parts: Json) -> Any:
-        number, kind = parts
+        number, kind, *foreign = parts
         made = self._type(kind)
+        self._arrivals.opaque([made.__name__, None, *foreign])
         if type(number) is not int:
             raise CodecError("malformed handle")
         if number in self._objects:
             if "_members" in made.__dict__:
-                self._connection.members[remote.ref_of(self._objects[number])] += 1
+                self._connection.answered[remote.ref_of(self._objects[number])] += 1
             else:
                 self._connection.forgeable = True
             return self._objects[number]
@@ -135,13 +141,3 @@ class Objects:
 
     def _new_ref(self, number: Any, kind: Any) -> RemoteRef:
         return RemoteRef(self._connection, number, remote.ref_of(kind), self._arrivals.made)
-
-
-def use_own_methods(kind: RemoteClass) -> None:
-    """Let data of a class that the test names use that class's own methods; all other data is
-    only data. It is compared as the data that it is.
-    """
-    for base in kind.__mro__:
-        if issubclass(base, RemoteValue):
-            for one in base.__dict__.get("_own", frozenset()).difference(remote.SEEN):
-                type.__setattr__(base, one, METHODS[one])

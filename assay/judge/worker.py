@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import random
+import re
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +24,7 @@ from assay.judge.kinds.calls import Bench, Caller
 from assay.judge.kinds.kind import Part
 from assay.judge.kinds.pytest_module import make_module
 from assay.judge.protocol import Outcome, WorkerReport
-from assay.judge.proxy import Connection
+from assay.judge.proxy import OF_NUMPY, Connection
 from assay.judge.requests import CandidateFailed
 from assay.judge.test_code import LazyBuiltins, Namespace, run_piece
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
@@ -32,8 +33,10 @@ from assay.sandbox.sockets import FramedSocket
 
 HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 """After any other failure of a program, a worker that has read its replies takes no other job."""
-MISUSED = ("AttributeError", "TypeError")
-"""Start the detail of a test that takes a value for one of another type."""
+MISUSED = re.compile(r"(?:\S+: )?(?:AttributeError|TypeError)\b")
+"""Starts the detail of a test that takes a value for one of another type."""
+CALCULATES = re.compile(r"[^*]\*[^*]|\+")
+"""In a test that may do with a list what gives another value with an array."""
 NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
@@ -113,10 +116,12 @@ def run_checks(
     except (CandidateFailed, ConnectionError):
         requests.hung_up()
     if ended and ended[-1].how in ("wrong", "error"):
-        if connection.arrivals.flattened and ended[-1].detail.startswith(MISUSED):
-            connection.doubt = "this test uses what the program answers as a value of numpy's"
-        if connection.doubt:
-            connection.cannot(connection.doubt)
+        texts = [str(check) for name, check in job["checks"] if name != "Call"]
+        if connection.arrivals.flattened and any(map(CALCULATES.search, texts)):
+            connection.doubts[True] = OF_NUMPY
+        misused = MISUSED.match(ended[-1].detail)
+        if doubt := connection.doubts[True] or (misused and connection.doubts[False]):
+            connection.cannot(f"{doubt} ({ended[-1].detail})")
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
     forgeable, changes = connection.is_forgeable(), sorted(connection.changes)

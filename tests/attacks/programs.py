@@ -207,7 +207,7 @@ ANSWER
         for name in ('mem', 'maps', 'environ', 'cmdline', 'fd/3'):
             try: open(f'/proc/{pid}/{name}', 'rb').read(1); print('LEAKED', name)
             except OSError: pass"""),
-    Attack("write files", "error", "ANSWER open('sitecustomize.py', 'w').write('LEAKED')"),
+    Attack("write files", "wrong", "ANSWER open('sitecustomize.py', 'w').write('LEAKED')"),
     Attack("write to /tmp", "error", "ANSWER open('/tmp/assay-attack', 'w')"),
     Attack("write to shared memory", "error", "ANSWER open('/dev/shm/assay-attack', 'w')"),
     Attack("change a system file's mode", "error",

@@ -21,9 +21,9 @@ from fractions import Fraction
 from typing import Any
 
 from assay.judge.codec import Unpacker, loads
-from assay.judge.codec_types import BUILTINS, CodecError
+from assay.judge.codec_types import BUILTINS, CodecError, Opaque
 from assay.judge.protocol import CheckJob, WorkerReport
-from assay.judge.proxy import Connection, Opaque
+from assay.judge.proxy import Connection
 from assay.judge.verdict import FAILURES, parse_report
 from assay.judge.worker import run_checks
 from assay.sandbox.sockets import HEADER, BufferedSocket, FramedSocket

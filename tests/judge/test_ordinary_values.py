@@ -79,13 +79,89 @@ MISUSED = {
                               "import re\ndef f(): return re.compile('a+')"),
 }  # fmt: skip
 """By name: a test, and a right program whose answer does not cross as what it is."""
+RAISES = "try: f()\nexcept {} as error: assert {}\nelse: assert False"
 UNREACHED = {
     "a patched module": ("from unittest.mock import patch\n"
                          "with patch('time.time', return_value=5): assert f() == 5",
                          "import time\ndef f(): return time.time()"),
+    "a replaced function of a module": ("import time\ntime.time = lambda: 5\nassert f() == 5",
+                                        "import time\ndef f(): return time.time()"),
+    "the environment": ("import os\nos.environ['A'] = 'b'\nassert f() == 'b'",
+                        "import os\ndef f(): return os.environ.get('A')"),
+    "the command line": ("import sys\nsys.argv = ['p', 'x']\nassert f() == ['p', 'x']",
+                         "import sys\ndef f(): return sys.argv"),
     "logs": ("import unittest\nwith unittest.TestCase().assertLogs('a') as seen:\n    f()\n"
              "assert seen.output == ['WARNING:a:hi']",
              "import logging\ndef f(): logging.getLogger('a').warning('hi')"),
+    "warnings": ("import warnings\nwith warnings.catch_warnings(record=True) as seen:\n    f()\n"
+                 "assert len(seen) == 1", "import warnings\ndef f(): warnings.warn('x')"),
+    "an expected warning": ("import unittest\n"
+                            "with unittest.TestCase().assertWarns(UserWarning): f()",
+                            "import warnings\ndef f(): warnings.warn('x')"),
+    "a pickled instance": ("import pickle\np = Seq(3)\n"
+                           "assert pickle.loads(pickle.dumps(p)).x == 3",
+                           "class Seq:\n    def __init__(self, x): self.x = x"),
+    "a dataclass as a dict": ("from dataclasses import asdict\nassert asdict(f()) == {'x': 1}",
+                              "from dataclasses import dataclass\n@dataclass\nclass P:\n"
+                              "    x: int\ndef f(): return P(1)"),
+    "source code": ("import inspect\nassert 'return' in inspect.getsource(f)",
+                    "def f(): return 1"),
+    "the context of an error": (RAISES.format("ValueError", "error.__context__"),
+                                "def f():\n    try: {}['a']\n"
+                                "    except KeyError: raise ValueError('x')"),
+    "the notes of an error": (RAISES.format("ValueError", "error.__notes__ == ['n']"),
+                              "def f():\n    error = ValueError('x')\n"
+                              "    error.add_note('n')\n    raise error"),
+    "the number of an error": (RAISES.format("OSError", "error.errno == 2"),
+                               "def f(): open('no such file')"),
+    "the place of an error": ("import json\n" + RAISES.format("ValueError", "error.pos == 0"),
+                              "import json\ndef f(): json.loads('x')"),
+    "a group of errors": (RAISES.format("ExceptionGroup", "len(error.exceptions) == 1"),
+                          "def f(): raise ExceptionGroup('g', [ValueError()])"),
+    "an error of text": (RAISES.format("UnicodeDecodeError", "error.start == 0"),
+                         "def f(): b'\\xff'.decode()"),
+}  # fmt: skip
+UNPROVEN = {
+    "a UserDict changed in place": (
+        "from collections import UserDict\nd = UserDict(a=1)\nf(d)\nassert d['b'] == 2",
+        "def f(d): d['b'] = 2"),
+    "a UserList changed in place": (
+        "from collections import UserList\nd = UserList([1])\nf(d)\nassert list(d) == [1, 2]",
+        "def f(d): d.append(2)"),
+    "a list that comes to contain itself": ("d = [1]\nf(d)\nassert d[1] is d",
+                                            "def f(d): d.append(d)"),
+    "an argument of a class of the test's": (
+        "from enum import IntEnum\nclass Level(IntEnum):\n    LOW = 1\n"
+        "assert f(Level.LOW) == 'LOW'", "def f(level): return level.name"),
+    "an object that records its calls": (
+        "from unittest.mock import MagicMock\nm = MagicMock()\nm.get.return_value = 5\n"
+        "assert f(m) == 5", "def f(o): return o.get()"),
+    "twice an array": ("assert (f() * 2)[0] == 2",
+                       "import numpy as np\ndef f(): return np.ones(2)"),
+    "a frame": ("assert all(f()['a'] > 0)",
+                "import pandas as pd\ndef f(): return pd.DataFrame({'a': [1, 2]})"),
+    "a namespace": ("from types import SimpleNamespace as N\nassert f() == N(a=1)",
+                    "from types import SimpleNamespace\ndef f(): return SimpleNamespace(a=1)"),
+    "bytes in a view": ("assert f() == b'abc'", "def f(): return memoryview(b'abc')"),
+    "a view of a dict": ("assert f() == {'a': 1}",
+                         "import types\ndef f(): return types.MappingProxyType({'a': 1})"),
+    "a text in an object": ("assert f() == 'a'",
+                            "from collections import UserString\ndef f(): return UserString('a')"),
+    "a chain of dicts": ("from collections import ChainMap\nassert f() == ChainMap({'a': 1})",
+                         "from collections import ChainMap\ndef f(): return ChainMap({'a': 1})"),
+    "a tree of code": ("import ast\nassert ast.dump(f())",
+                       "import ast\ndef f(): return ast.parse('x')"),
+    "a module": ("assert f().pi > 3", "import math\ndef f(): return math"),
+    "a match": ("assert f().group() == 'a'", "import re\ndef f(): return re.match('a', 'ab')"),
+}  # fmt: skip
+"""By name: a test, and a right program of which something does not cross as what it is."""
+THREADS = {
+    "a pool": "from concurrent.futures import ThreadPoolExecutor\n"
+              "with ThreadPoolExecutor(4) as pool: done = list(pool.map(f, range(40)))\n"
+              "assert done == [x * 2 for x in range(40)]",
+    "coroutines": "import asyncio\nasync def run():\n"
+                  "    return await asyncio.gather(*[asyncio.to_thread(f, x) for x in range(20)])\n"
+                  "assert asyncio.run(run()) == [x * 2 for x in range(20)]",
 }  # fmt: skip
 
 
@@ -103,15 +179,50 @@ def test_an_ordinary_value_crosses_as_what_it_is(name: str) -> None:
     assert wrong.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.NO_CODE)
 
 
-def test_a_program_has_files_of_its_own_where_its_reference_opens_some() -> None:
-    reference = (
-        "def f(x):\n    with open('a', 'w') as file: file.write(str(x))\n"
-        "    return open('a').read()"
-    )
-    check = "x = f(3)\nassert x == '3'"
-    right, wrong = judged(check, f"{reference}\n# again", f"{reference} + '!'", reference=reference)
-    assert (right.verdict, right.forgeable) == (Verdict.PASS, False)
+OWN_FILES = {
+    "open": "def f(x):\n    with open('a', 'w') as file: file.write(x)\n"
+            "    return open('a').read()",
+    "json": "import json\ndef f(x):\n    with open('a', 'w') as file: json.dump(x, file)\n"
+            "    return json.load(open('a'))",
+    "a Path": "from pathlib import Path\ndef f(x):\n    Path('d').mkdir()\n"
+              "    Path('d/a').write_text(x)\n    return Path('d/a').read_text()",
+    "a temporary file": "import tempfile\ndef f(x):\n"
+                        "    with tempfile.TemporaryFile('w+') as file:\n"
+                        "        file.write(x)\n        file.seek(0)\n        return file.read()",
+    "a temporary folder": "import os, tempfile\ndef f(x):\n"
+                          "    with tempfile.TemporaryDirectory() as folder:\n"
+                          "        path = os.path.join(folder, 'a')\n"
+                          "        open(path, 'w').write(x)\n        return open(path).read()",
+    "a database": "import sqlite3\ndef f(x):\n    db = sqlite3.connect('a')\n"
+                  "    db.execute('create table t (a)')\n"
+                  "    db.execute('insert into t values (?)', x)\n"
+                  "    return db.execute('select * from t').fetchone()[0]",
+    "an array": "import numpy as np\ndef f(x):\n    np.save('a.npy', np.array([x]))\n"
+                "    return str(np.load('a.npy')[0])",
+}  # fmt: skip
+"""By name: a program that saves and loads its own file."""
+
+
+@pytest.mark.parametrize("has_reference", [False, True])
+@pytest.mark.parametrize("name", OWN_FILES)
+def test_a_program_has_files_of_its_own(name: str, has_reference: bool) -> None:
+    program = OWN_FILES[name]
+    reference = "def f(x): return x" if has_reference else None
+    check = "x = f('3')\nassert x == '3'"
+    right, wrong = judged(check, program, f"{program} + '!'", reference=reference)
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
     assert wrong.verdict is Verdict.WRONG
+
+
+def test_a_class_loads_what_it_has_saved() -> None:
+    program = (
+        "import json\nclass Seq:\n    def __init__(self): self.x = []\n"
+        "    def save(self, path):\n        with open(path, 'w') as file: json.dump(self.x, file)\n"
+        "    def load(self, path): self.x = json.load(open(path))"
+    )
+    check = "a, b = Seq(), Seq()\na.x = [1]\na.save('b.json')\nb.load('b.json')\nassert b.x == [1]"
+    (right,) = judged(check, program)
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
 
 
 @pytest.mark.parametrize("name", MISUSED)
@@ -120,6 +231,34 @@ def test_what_does_not_cross_as_what_it_is_is_not_judged_rather_than_wrong(name:
     (execution,) = judged(check, program)
     assert execution.verdict is Verdict.INFRA
     assert execution.detail.startswith("cannot be judged: this test ")
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_what_crosses_as_less_than_it_is_never_makes_a_right_program_wrong(name: str) -> None:
+    check, program = UNPROVEN[name]
+    if "pandas" in program:
+        pytest.importorskip("pandas")
+    for right in judged(check, program) + judged(check, f"{program}\n", reference=program):
+        assert right.verdict in (Verdict.PASS, Verdict.INFRA), right
+        assert right.passed or right.detail.startswith("cannot be judged: ")
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_threads_of_a_test_ask_the_program_one_after_the_other(name: str) -> None:
+    right, wrong = judged(THREADS[name], "def f(x): return x * 2", "def f(x): return x")
+    assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
+    assert wrong.verdict is Verdict.WRONG
+
+
+def test_threads_may_share_an_object_of_the_programs() -> None:
+    check = (
+        "from threading import Thread\nc = Seq()\nmany = [Thread(target=c.add) for _ in "
+        "range(20)]\n"
+        "[one.start() for one in many]\n[one.join() for one in many]\nassert c.n == 20"
+    )
+    program = "class Seq:\n    n = 0\n    def add(self): self.n += 1"
+    (right,) = judged(check, program)
+    assert right.verdict is Verdict.PASS, right
 
 
 @pytest.mark.parametrize("name", UNREACHED)
@@ -136,3 +275,11 @@ def test_a_program_is_wrong_where_its_reference_passes_a_test_with_patches() -> 
         check, "def f(): return 5", "def f(): return 6", reference="def f(): return 5"
     )
     assert (right.verdict, wrong.verdict) == (Verdict.PASS, Verdict.WRONG)
+
+
+def test_a_program_finds_no_file_of_the_one_before_and_no_test_imports_one() -> None:
+    leaves = "def f():\n    open('colorsys.py', 'w').write('here = 1')\n    return [1]"
+    lists = "import os, tempfile\ndef f(): return os.listdir('.')"
+    check = "x = f()\nimport colorsys\nassert not hasattr(colorsys, 'here') and x == []"
+    executions = judged(check, *[f"{one} # {n}" for n in range(8) for one in (leaves, lists)])
+    assert [run.verdict for run in executions] == [Verdict.WRONG, Verdict.PASS] * 8

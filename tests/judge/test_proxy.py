@@ -144,6 +144,35 @@ def test_a_reference_that_fails_its_own_checks_is_reported_once(
     ]
 
 
+@pytest.mark.parametrize(
+    ("check", "reference"),
+    [
+        ("import re\nassert f() == re.compile('a')", "import re\ndef f(): return re.compile('a')"),
+        ("from types import SimpleNamespace\nassert f() == SimpleNamespace(a=1)",
+         "from types import SimpleNamespace\ndef f(): return SimpleNamespace(a=1)"),
+        ("from collections import ChainMap\nx = f()\nassert x == ChainMap({})",
+         "from collections import ChainMap\ndef f(): return ChainMap({})"),
+        ("assert f() == 2", "def f(): return 1"),
+        ("assert f() == 2", "def f(): raise ValueError"),
+    ],
+)  # fmt: skip
+def test_no_program_is_wrong_where_the_reference_fails_too(check: str, reference: str) -> None:
+    broken = task("f", check, reference=reference)
+    programs = reference, f"{reference} # again", "def f(): return None", "def f(): return f.x"
+    itself, *others = judge_all([Job(broken, program) for program in programs])
+    assert itself.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.INFRA)
+    for execution in others:
+        assert execution.verdict is Verdict.INFRA
+        assert execution.detail.startswith("cannot be judged: ")
+    passing = "def f(): return 2"
+    assert verdict_of(broken, passing) is (Verdict.PASS if "== 2" in check else Verdict.INFRA)
+
+
+def test_a_failure_is_kept_where_the_reference_ran_out_of_time_or_memory() -> None:
+    large = task("f", "assert f() == 2", reference="def f(): return len(' ' * (1 << 36))")
+    assert verdict_of(large, "def f(): return 1") is Verdict.WRONG
+
+
 def test_a_program_that_passes_plainly_passes_whatever_the_reference_needs() -> None:
     mutating = task(
         "f", "x = [2, 1]\nassert f(x) in (None, [1, 2])", reference="def f(x): x.sort()"

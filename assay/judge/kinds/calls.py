@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from assay.checks import Call
 from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
-from assay.judge.codec_types import CodecError, is_numpy, plain_numpy
+from assay.judge.codec_types import CodecError, Opaque, is_numpy, plain_numpy
 from assay.judge.kinds.kind import Kind, Part
 from assay.judge.protocol import Outcome
-from assay.judge.proxy import Connection, Opaque
+from assay.judge.proxy import Connection
 from assay.judge.requests import DETAIL
 from assay.judge.test_code import (
     LazyBuiltins,
