@@ -154,7 +154,8 @@ class RepositoryTests:
     """
 
     tree: str
-    """The repository before the change: a folder, or a tar file of one; as an absolute path."""
+    """The repository before the change: a folder, or a tar file of one; as an absolute path, which
+    is one in the image if there is one."""
     fail_to_pass: tuple[str, ...]
     """Ids of the tests that pass after a right change only."""
     pass_to_pass: tuple[str, ...]
@@ -169,7 +170,13 @@ class RepositoryTests:
     """Variables. `PYTHONPATH` names folders of the tree; `.` and `src` are there without."""
     roots: tuple[str, ...] = ()
     """Folders that are there too, to be read: a virtual environment. The first with `bin/python`
-    has the interpreter; without any it is the one that runs assay, with pytest alone."""
+    has the interpreter; without any it is the one that runs assay, with pytest alone. An image's
+    interpreter is the first `python3` in their `bin`, or in `/usr/bin`."""
     seconds: float = 600.0
     """Wall time of all tests together."""
+    image: str = ""
+    """What is `/`: an image of Docker's or Podman's, by name, or the path of its unpacked folder.
+    The tree, the roots and the interpreter are in it."""
+    bug: str = ""
+    """A diff that is put into an image's tree first."""
     hidden: bool = True

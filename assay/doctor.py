@@ -20,7 +20,7 @@ from assay.sandbox.isolation import Isolation, probe_isolation
 from assay.sync import run_sync
 
 PACKAGES = ("assay", "torch", "transformers", "peft", "datasets", "vllm")
-TOOLS = ("iverilog", "yosys", "nvidia-smi")
+TOOLS = ("iverilog", "yosys", "docker", "podman", "apptainer", "nvidia-smi")
 
 
 @dataclass(frozen=True, slots=True)

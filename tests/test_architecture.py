@@ -34,7 +34,7 @@ MODULES = {
     " runs supervisor box_files box_init box_zygote box client",
     "judge": "protocol codec_types files codec operations task_code checkers shared_data requests"
     " remote unpack_objects proxy test_code answer_text verdict"
-    " patches repository_runner repository_tree canaries"
+    " patches repository_runner images repository_tree canaries"
     " kinds normal_form worker object_table candidate"
     " warmup verdict_cache prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",

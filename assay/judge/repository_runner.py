@@ -260,8 +260,6 @@ def main() -> None:
     """The parent."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # nobody reaches its descriptors
-    if not getattr(sys.flags, "safe_path", False):  # which Python before 3.11 lacks
-        del sys.path[0]
     job = Job(*json.load(sys.stdin))
     sys.path += job.packages
     try:

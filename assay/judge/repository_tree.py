@@ -6,14 +6,15 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import tarfile
-import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from assay.checks import RepositoryTests
 from assay.errors import DataError
+from assay.judge.images import image_folder, made_once
 from assay.judge.patches import PatchError, Read, apply, parse, safe_path
 
 MOST_BYTES = 2 << 20
@@ -24,6 +25,15 @@ HIDDEN = {".git", "__pycache__"}
 def tree_of(check: RepositoryTests) -> Path:
     """The folder of a task's tree. Raises DataError where there is none."""
     path = Path(check.tree)
+    if check.image:
+        image = image_folder(check.image)
+        tree = (image / check.tree.lstrip("/")).resolve()
+        if not (tree.is_relative_to(image) and tree.is_dir()):
+            raise DataError(f"the image {check.image} holds no folder {check.tree}")
+        try:
+            return with_patch(tree, check.bug) if check.bug else tree
+        except (PatchError, OSError) as error:
+            raise DataError(f"the bug cannot be put into {tree}: {error}") from None
     if path.is_dir():
         return path.resolve()
     if not path.is_file():
@@ -46,25 +56,6 @@ def unpacked(file: Path) -> Path:
         raise DataError(f"{file} cannot be unpacked: {error}") from None
     inside = list(folder.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
-
-
-def made_once(name: str, fill: Callable[[Path], None]) -> Path:
-    """A folder of this name below the user's cache, whole or not there. Raises OSError."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "assay" / "trees" / name
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=folder.parent))
-        made.chmod(0o755)
-        try:
-            fill(made)
-            made.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # no other process was faster
-                raise
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-    return folder
 
 
 @lru_cache(maxsize=512)
@@ -120,6 +111,20 @@ def files_of(check: RepositoryTests) -> tuple[str, ...]:
     return tuple(paths)
 
 
+def import_paths(check: RepositoryTests, tree: Path) -> list[str]:
+    """The folders that imports search, in the tree or among the roots."""
+    if paths := check.environment.get("PYTHONPATH"):
+        return [str(PurePosixPath(path)) for path in paths.split(":") if path]
+    return [path for path in ("src", ".") if (tree / path).is_dir()]
+
+
+def modules(paths: Sequence[str], tree: Path) -> list[str]:
+    """The names of the tree's own modules and packages."""
+    files = (file for path in paths for file in (tree / path).glob("*"))
+    names = {file.stem for file in files if file.suffix in ("", ".py")}
+    return sorted(names - sys.stdlib_module_names - {"pytest", "_pytest", "pluggy"})
+
+
 def with_patch(tree: Path, diff: str) -> Path:
     """A copy of a tree with a diff applied, made once below the user's cache. Files that the diff
     leaves alone are links to those of the tree. Raises PatchError, OSError.
@@ -128,6 +133,8 @@ def with_patch(tree: Path, diff: str) -> Path:
     def copy(made: Path) -> None:
         shutil.copytree(tree, made, symlinks=True, copy_function=_link, dirs_exist_ok=True)
         for path, text in apply(parse(diff), reader(RepositoryTests(str(tree), (), ()))).items():
+            if not (made / path).parent.resolve().is_relative_to(made.resolve()):
+                raise PatchError(f"{path} leads out of the tree")
             (made / path).unlink(missing_ok=True)
             if text is not None:
                 (made / path).parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from assay.errors import SandboxError
 from assay.sandbox.access import access_rules
 from assay.sandbox.box_init import BoxSpec, Request
 from assay.sandbox.kernel import MIB
+from assay.sandbox.landlock import NULL
 from assay.sandbox.namespaces import AccessRules
 from assay.sandbox.processes import start_python
 from assay.sandbox.program import ENVIRONMENT, Ended, Result, message, read_message
@@ -190,8 +190,12 @@ class Boxes:
     @contextlib.asynccontextmanager
     async def open(self, spec: BoxSpec) -> AsyncIterator[Box]:
         """A box, until the block ends. Raises SandboxError where it cannot be opened."""
-        if shutil.which("git", path=ENVIRONMENT["PATH"]) is None:
-            raise SandboxError("boxes need git in /usr/bin; install it (apt install git)")
+        if spec.image and "namespaces" not in self._required:
+            raise SandboxError(f"the image {spec.image} needs namespaces: tier A of assay doctor")
+        root = spec.image or ""
+        folders = ENVIRONMENT["PATH"].split(":")
+        if not any(os.path.lexists(f"{root}{folder}/git") for folder in folders):
+            raise SandboxError(f"boxes need git in {root}/usr/bin; install it (apt install git)")
         ours, theirs = socket.socketpair()
         with theirs:
             sent = spec._replace(tree=spec.tree.resolve(), roots=(), environment={})
@@ -225,6 +229,8 @@ class Boxes:
     def _rules(self, spec: BoxSpec) -> AccessRules:
         """What a box shows of the machine, and its user."""
         usual, tree = usual_rules(), str(spec.tree.resolve())
+        if spec.image:
+            spec, usual = spec._replace(roots=()), usual._replace(shown=(NULL,), covered=())
         roots = tuple(str(path) for root in spec.roots for path in (root, *base_of(root)))
         other_user = os.getuid() == 0 and not {"namespaces", "user"}.isdisjoint(self._required)
         return usual._replace(

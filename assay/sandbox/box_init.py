@@ -44,6 +44,9 @@ class BoxSpec(NamedTuple):
     """Variables of all commands, beside the usual ones."""
     folder: str = "/testbed"
     """The work folder, where the box has a root of its own."""
+    image: Path | None = None
+    """An absolute path of an unpacked image, whose folder is `/`, read-only, instead of the
+    system's; `roots` are not shown then."""
     size_mb: int = 2048
     files: int = 200_000
     """What the files of all writable folders may hold together; they are in memory."""

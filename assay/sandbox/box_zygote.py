@@ -23,7 +23,7 @@ from pathlib import Path
 from assay.sandbox import cgroups, kernel, namespaces
 from assay.sandbox.box_init import USER, BoxSettings, BoxSpec, Init
 from assay.sandbox.kernel import MIB
-from assay.sandbox.namespaces import ROOT, AccessRules, mount, seal
+from assay.sandbox.namespaces import MS_BIND, ROOT, AccessRules, mount, seal
 from assay.sandbox.program import message
 from assay.sandbox.seccomp import CLONE, column
 from assay.sandbox.sockets import FramedSocket
@@ -41,6 +41,8 @@ GROUP_MB = 256
 STATE, TREE = "/.state", "/.tree"
 WRITABLE = {"/tmp": 0o1777, "/dev/shm": 0o1777}
 DEVICES = ("zero", "full", "random", "tty")
+OWN = ("/proc", "/sys", "/dev", "/tmp", STATE, TREE)
+"""What a box has instead of that of its image."""
 ETC = {
     "passwd": f"root:x:0:0::/:/bin/sh\nuser:x:{USER}:{USER}::/tmp:/bin/sh\n",
     "group": f"root:x:0:\nuser:x:{USER}:\n",
@@ -153,7 +155,7 @@ def make_box(settings: BoxSettings, sock: FramedSocket, folder: str) -> Init:
     if folder:
         kernel.prctl(kernel.CHILD_SUBREAPER, 1)
         work, temporary = f"{folder}/tree", f"{folder}/tmp"
-        copy_tree(settings, work)
+        copy_tree(str(settings.spec.tree), work)
         os.mkdir(temporary)
         if (user := settings.rules.user) is not None:
             give(folder, user)
@@ -180,10 +182,8 @@ def make_root(settings: BoxSettings) -> str:
         fcntl.ioctl(network, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
     usual = settings.rules._replace(packages=())
     namespaces.fill_root(usual, f"size={settings.spec.size_mb}m,nr_inodes={settings.spec.files}")
-    for name, text in ETC.items():
-        if not os.path.lexists(f"{ROOT}/etc/{name}"):
-            os.makedirs(f"{ROOT}/etc", exist_ok=True)
-            Path(f"{ROOT}/etc/{name}").write_text(text)
+    if settings.spec.image:
+        namespaces.show_image(str(settings.spec.image), OWN)
     for name in DEVICES:
         namespaces.show(f"/dev/{name}")
     os.makedirs(f"{ROOT}/dev/pts", exist_ok=True)
@@ -195,54 +195,70 @@ def make_root(settings: BoxSettings) -> str:
         os.symlink("pts/ptmx", f"{ROOT}/dev/ptmx")
     os.symlink("/proc/self/fd", f"{ROOT}/dev/fd")
     for path, mode in WRITABLE.items():
-        own_folder(path, mode)
+        own_folder(path, mode, ROOT)
     for path in settings.rules.packages:  # which may lie below a writable folder
         namespaces.show(path)
-    form = mount_tree(settings)
-    namespaces.pivot()
+    namespaces.bind(str(settings.spec.tree), ROOT + TREE)
+    sys.meta_path.clear()  # modules would come from an image
+    namespaces.pivot()  # links of an image lead nowhere else now
+    mount_etc()
+    form = mount_tree(settings.spec.folder)
+    seal("/", namespaces.ATTR_RDONLY | namespaces.ATTR_NOSUID, namespaces.AT_RECURSIVE)
     for path in (*WRITABLE, settings.spec.folder):
         seal(path, 0, cleared=namespaces.ATTR_RDONLY)
     return form
 
 
-def own_folder(path: str, mode: int) -> None:
-    """A folder that commands may write to, of the one file system that the box has in memory."""
-    state = f"{ROOT}{STATE}{path}"
-    for folder in (state, ROOT + path):
+def mount_etc() -> None:
+    """Name the users and hosts that there are; where an image has them, instead of its own."""
+    os.makedirs("/etc", exist_ok=True)
+    for name, text in ETC.items():
+        target, own = f"/etc/{name}", f"{STATE}/{name}"
+        if os.path.exists(target):
+            Path(own).write_text(text)
+            mount(own, target, None, MS_BIND)
+        else:
+            with contextlib.suppress(OSError):  # an image that lacks it cannot be changed
+                Path(target).write_text(text)
+
+
+def own_folder(path: str, mode: int, root: str = "") -> None:
+    """A folder that commands may write to, of the one file system that the box has in memory. root:
+    where its root is before it is the root.
+    """
+    state = f"{root}{STATE}{path}"
+    for folder in (state, root + path):
         os.makedirs(folder, exist_ok=True)
     os.chmod(state, mode)
-    mount(state, ROOT + path, None, namespaces.MS_BIND)
-    seal(ROOT + path, namespaces.ATTR_NOSUID | namespaces.ATTR_NODEV)
+    mount(state, root + path, None, MS_BIND)
+    seal(root + path, namespaces.ATTR_NOSUID | namespaces.ATTR_NODEV)
 
 
-def mount_tree(settings: BoxSettings) -> str:
+def mount_tree(inside: str) -> str:
     """Mount the tree as an overlay, so that changes go elsewhere; or a copy, where that is refused.
     Which of them it is.
     """
-    inside, state = ROOT + settings.spec.folder, f"{ROOT}{STATE}"
-    for folder in (inside, ROOT + TREE, f"{state}/upper", f"{state}/work"):
+    for folder in (inside, f"{STATE}/upper", f"{STATE}/work"):
         os.makedirs(folder, exist_ok=True)
-    mount(str(settings.spec.tree), ROOT + TREE, None, namespaces.MS_BIND | namespaces.MS_REC)
-    os.chdir(settings.spec.tree)
     flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
-    options = f"lowerdir=.,upperdir={state}/upper,workdir={state}/work,userxattr"
+    options = f"lowerdir={TREE},upperdir={STATE}/upper,workdir={STATE}/work,userxattr"
     try:
-        if os.stat(".").st_uid not in (0, USER, OWNER):
+        if os.stat(TREE).st_uid not in (0, USER, OWNER):
             raise PermissionError("whose owner is nobody here, so that no command could change it")
         mount("overlay", inside, "overlay", flags, options.encode())
     except OSError:
-        own_folder(settings.spec.folder, 0o777)
-        copy_tree(settings, inside)
+        own_folder(inside, 0o777)
+        copy_tree(TREE, inside)
         return "copy"
     return "overlay"
 
 
-def copy_tree(settings: BoxSettings, copy: str) -> None:
+def copy_tree(tree: str, copy: str) -> None:
     """Copy the tree with its links and times. Raises OSError."""
     try:
-        shutil.copytree(settings.spec.tree, copy, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(tree, copy, symlinks=True, dirs_exist_ok=True)
     except shutil.Error as error:
-        raise OSError(f"{settings.spec.tree} cannot be copied: {error.args[0][:1]}") from None
+        raise OSError(f"{tree} cannot be copied: {error.args[0][:1]}") from None
 
 
 def give(folder: str, user: int) -> None:

@@ -113,6 +113,7 @@ def change_root(rules: AccessRules) -> None:
     for path in own:  # an interpreter may lie below /tmp, which programs then cannot write to
         os.mkdir(ROOT + path)
     pivot()
+    seal("/", ATTR_RDONLY | ATTR_NOSUID, AT_RECURSIVE)
     owner = os.getuid() if rules.user is None else rules.user
     for path, mb in own.items():
         options = f"mode=0700,uid={owner},size={mb}m,nr_inodes={WORK_FILES}"
@@ -140,12 +141,11 @@ def fill_root(rules: AccessRules, options: str) -> None:
 
 
 def pivot() -> None:
-    """Make ROOT the root, read-only as a whole, and unmount the old one. Raises OSError."""
+    """Make ROOT the root, and unmount the old one. Raises OSError."""
     os.chdir(ROOT)
     checked(libc.pivot_root(b".", b"."), "pivot_root")
     checked(libc.umount2(b".", MNT_DETACH), "umount2")
     os.chdir("/")
-    seal("/", ATTR_RDONLY | ATTR_NOSUID, AT_RECURSIVE)
 
 
 def show(path: str) -> None:
@@ -157,13 +157,29 @@ def show(path: str) -> None:
     if os.path.islink(path) and os.path.exists(ROOT + os.path.realpath(path)):
         os.symlink(os.path.realpath(path), inside)
         return
-    device = path.startswith("/dev/")
+    bind(path, inside)
+
+
+def show_image(image: str, covered: Collection[str]) -> None:
+    """Mount what an image's folder holds in the new root, but for the `covered` paths. Its links
+    stay as they are: before `pivot`, nothing may follow one.
+    """
+    for path in (f"/{name}" for name in os.listdir(image) if f"/{name}" not in covered):
+        if os.path.islink(image + path):
+            os.symlink(os.readlink(image + path), ROOT + path)
+        else:
+            bind(image + path, ROOT + path)
+
+
+def bind(path: str, inside: str) -> None:
+    """Mount `path` at the new path `inside`, read-only."""
+    device = inside.startswith(f"{ROOT}/dev/")
     if os.path.isdir(path):
         os.mkdir(inside)
     else:
         os.close(os.open(inside, os.O_CREAT | os.O_WRONLY))
     mount(path, inside, None, MS_BIND | MS_REC)
-    seal(inside, ATTR_NOSUID | (ATTR_NOEXEC if device else ATTR_NODEV), AT_RECURSIVE)
+    seal(inside, ATTR_RDONLY | ATTR_NOSUID | (ATTR_NOEXEC if device else ATTR_NODEV), AT_RECURSIVE)
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: bytes = b"") -> None:

@@ -1,17 +1,19 @@
-"""Repositories of public sets. Their rows name an image that holds the repository; assay runs no
-images, so a task's tree is a folder or tar file that the user unpacked from one.
+"""Repositories of public sets. Their rows name an image that holds the repository, which Docker or
+Podman have; or a task's tree is a folder or tar file that the user unpacked from one.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.errors import DataError
+from assay.judge.images import is_here
 from assay.judge.patches import PatchError, apply, parse, reverse
 from assay.judge.repository_tree import reader
+from assay.tasks.repository import PREFIXES
 from assay.tasks.rows import LeftOutError, Row, usable_tasks
 from assay.types import Message, RepositoryTests, Task
 
@@ -40,6 +42,12 @@ class PublicRepository:
     messages: tuple[Message, ...] = ()
     """The prompt, where the set has one."""
     seconds: float = SECONDS
+    folder: str = "/testbed"
+    """Where the image has the repository."""
+    roots: tuple[str, ...] = PREFIXES
+    """Where it may have the interpreter."""
+    bug: str = ""
+    """A diff that is put into the image's repository first."""
 
 
 Reader = Callable[[Row], PublicRepository]
@@ -54,8 +62,8 @@ def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
 
     def task_of(row: Row) -> Task:
         public = read(row)
-        tree = tree_of(public.id) if public.fail_to_pass else None
-        if tree is None:
+        tree = tree_of(public.id)
+        if not (public.fail_to_pass and (tree or is_here(public.image))):
             absent.append(needs(public))
             raise LeftOutError("that need an image")
         return _task(row, public, tree)
@@ -80,13 +88,14 @@ def needs(public: PublicRepository) -> str:
     """What a task needs that is not there, and what to do."""
     if not public.fail_to_pass:
         return (
-            f"{public.id} is judged by a script in the image {public.image}, and assay runs no"
-            " images; take tasks that name the tests to pass"
+            f"{public.id} is judged by a script in the image {public.image}, which assay does not"
+            " run; take tasks that name the tests to pass"
         )
     return (
-        f"{public.id} needs the image {public.image}, and assay runs no images; unpack its"
-        f" repository to ${TREES}/{public.id} and, if it needs packages, make a virtual environment"
-        f" with them and pytest at ${TREES}/{public.id}.venv"
+        f"{public.id} needs the image {public.image}, which is not here, and assay pulls none:"
+        f" `podman pull {public.image}` (or docker); or unpack its repository to"
+        f" ${TREES}/{public.id} and, if it needs packages, make a virtual environment with them and"
+        f" pytest at ${TREES}/{public.id}.venv"
     )
 
 
@@ -103,9 +112,9 @@ def tree_of(id: str) -> Path | None:
     return next((path.absolute() for path in paths if path.exists()), None)
 
 
-def _task(row: Row, public: PublicRepository, tree: Path) -> Task:
-    """The task. Raises LeftOutError where it says nothing, or where pytest does not run its tests;
-    DataError where its fix does not fit the tree.
+def _task(row: Row, public: PublicRepository, tree: Path | None) -> Task:
+    """The task; without a tree, in its image. Raises LeftOutError where it says nothing, or where
+    pytest does not run its tests; DataError where its fix does not fit the tree.
     """
     if not public.statement.strip() and not public.messages:
         raise LeftOutError("without a statement")
@@ -113,13 +122,16 @@ def _task(row: Row, public: PublicRepository, tree: Path) -> Task:
         raise LeftOutError(f"in {public.language}, whose tests pytest does not run")
     if not all("::" in test for test in public.fail_to_pass):
         raise LeftOutError("with tests that are no ids of pytest")
-    environment = tree.parent / f"{public.id}.venv"
     check = RepositoryTests(
-        str(tree), public.fail_to_pass, public.pass_to_pass, test_patch=public.test_patch,
-        roots=(str(environment),) if environment.is_dir() else (), seconds=public.seconds,
+        public.folder, public.fail_to_pass, public.pass_to_pass, test_patch=public.test_patch,
+        roots=public.roots, seconds=public.seconds, image=public.image, bug=public.bug,
     )  # fmt: skip
-    if public.fix:
-        require_fit(row, check, public.fix)
+    if tree:
+        environment = tree.parent / f"{public.id}.venv"
+        roots = (str(environment),) if environment.is_dir() else ()
+        check = replace(check, tree=str(tree), roots=roots, image="", bug="")
+        if public.fix:
+            require_fit(row, check, public.fix)
     return Task(
         public.id, public.statement, (check,), "", language="diff", reference=public.fix or None,
         messages=public.messages,

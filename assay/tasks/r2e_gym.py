@@ -49,6 +49,7 @@ def read(row: Row) -> PublicRepository:
         name, row.text("problem_statement"), write(parts[0]),
         tuple(f"{files[0]}::{test.replace('.', '::')}" for test in names), (),
         image=row.text("docker_image"), test_patch=write(parts[1]), seconds=SECONDS,
+        roots=("/testbed/.venv",),
     )  # fmt: skip
 
 

@@ -15,16 +15,22 @@ from assay.types import RepositoryTests, Task
 
 FIELDS = {"tree", "fail_to_pass", "pass_to_pass", "FAIL_TO_PASS", "PASS_TO_PASS", "test_files",
           "test_patch", "pytest_arguments", "environment", "roots", "seconds", "hidden",
-          "bug"}  # fmt: skip
+          "bug", "image"}  # fmt: skip
+PREFIXES = ("/opt/miniconda3/envs/testbed", "/usr/local")
+"""Where images have their Python, if not in /usr."""
 
 
 def task_of(row: Row, id: str) -> Task:
     """A row with `tree`, in which the diff `bug` is put if there is one, and `reference`, the right
-    change. Paths are relative to the file of the rows. Raises DataError.
+    change. Paths are relative to the file of the rows; with `image`, absolute ones in it. Raises
+    DataError.
     """
     home = Path(row.where.rpartition(", ")[0]).parent
+    image = row.text("image", default="")
+    image = str((home / image).resolve()) if image and (home / image).exists() else image
     tree = home / row.text("tree")
-    if not tree.exists():
+    roots = row.texts("roots") or (PREFIXES if image else ())
+    if not image and not tree.exists():
         raise row.wrong(f"'tree' is {row.text('tree')!r}, but there is no {tree}")
     variables, seconds = row.table("environment").fields, row.fields.get("seconds", 600)
     if not all(isinstance(value, str) for value in variables.values()):
@@ -34,8 +40,8 @@ def task_of(row: Row, id: str) -> Task:
     hidden = row.fields.get("hidden", True)
     if not isinstance(hidden, bool):
         raise row.wrong(f"'hidden' is {hidden!r}; make it true or false")
-    tree = tree.resolve()
-    if bug := row.fields.get("bug"):
+    tree, bug = tree if image else tree.resolve(), row.fields.get("bug")
+    if bug and not image:
         try:
             tree = with_patch(tree, str(bug))
         except PatchError as error:
@@ -48,9 +54,11 @@ def task_of(row: Row, id: str) -> Task:
         test_patch=row.diff("test_patch", default=""),
         pytest_arguments=row.texts("pytest_arguments"),
         environment=variables,
-        roots=tuple(str((home / root).absolute()) for root in row.texts("roots")),
+        roots=tuple(str((home / root).absolute()) for root in roots),
         seconds=float(seconds),
         hidden=hidden,
+        image=image,
+        bug=str(bug or "") if image else "",
     )
     prompt, reference = row.text("prompt"), row.diff("reference", default="") or None
     return Task(id, prompt, (check,), "", language="diff", reference=reference,

@@ -53,7 +53,7 @@ def swe_gym(split: str = "all") -> Iterator[Task]:
 @task_set
 def swe_rebench(split: str = "all") -> Iterator[Task]:
     """SWE-rebench V2: issues in 20 languages, of which those whose tests pytest runs are judged."""
-    return tasks_of("swe_rebench", SWE_REBENCH.rows(split), read)
+    return tasks_of("swe_rebench", SWE_REBENCH.rows(split), read_named)
 
 
 @task_set
@@ -80,13 +80,19 @@ def read(row: Row, image: str = "xingyaoww/sweb.eval.x86_64.{}_s_{}:latest") -> 
     return columns(row, row.text("problem_statement"), image.format(owner, rest))
 
 
+def read_named(row: Row) -> PublicRepository:
+    """A row of SWE-rebench, whose images have the repository in a folder of its name."""
+    return replace(read(row), folder=f"/{row.text('repo').rpartition('/')[2]}")
+
+
 def read_bug(row: Row) -> PublicRepository:
     """A row of SWE-smith. Raises DataError for one of another set, whose `patch` is the fix."""
     if not row.text("repo").startswith(SMITH):
         raise row.wrong("'repo' is none of SWE-smith's (swesmith/...): here `patch` makes the bug")
     public = columns(row, row.text("problem_statement", default=""), row.text("image_name"))
     try:
-        return replace(public, fix=write(reverse(parse(public.fix))), test_patch="")
+        fix = write(reverse(parse(public.fix)))
+        return replace(public, fix=fix, bug=public.fix, test_patch="")
     except PatchError as error:
         raise row.wrong(f"'patch': {error}") from None
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from assay.sandbox.attack import ATTACKS, HIDING
+from tests.images import RELEASE, make_image
 from tests.test_architecture import PACKAGE
 
 NOBODY = 65_534
@@ -175,3 +176,38 @@ def test_the_judge_is_sound_with_an_interpreter_that_only_root_can_get_to(namesp
     assert found["probe"]["tier"] in "ABC"
     assert set(ATTACKS) <= set(found["probe"]["enforced"])
     assert_judged(found)
+
+
+IN_IMAGE = """
+import asyncio, sys
+from pathlib import Path
+from assay.sandbox.box import Boxes, BoxSpec
+from assay.sandbox.isolation import probe_isolation
+
+async def main():
+    boxes, image = Boxes(probe_isolation().walls), Path(sys.argv[1])
+    async with boxes.open(BoxSpec(image / "testbed", image=image)) as box:
+        command = "cat /etc/os-release; id -un; echo x > new; touch /usr/x; ls"
+        done = await box.run(("bash", "-c", command), merged=True)
+        print(done.stdout.decode(), await box.diff())
+    await boxes.close()
+
+asyncio.run(main())
+"""
+
+
+@needs_root
+@pytest.mark.skipif(not allows_namespaces(NOBODY), reason="no namespaces for ordinary users")
+def test_an_ordinary_user_has_boxes_in_an_image(python_for_all: str) -> None:
+    """Its files are another user's here, as those of a folder that root has unpacked."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        image = make_image(Path(folder) / "image")
+        done = subprocess.run(
+            [python_for_all, "-I", "-c", IN_IMAGE, str(image)], capture_output=True, text=True,
+            check=False, cwd="/", env={}, user=NOBODY, group=NOBODY, extra_groups=[],
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{RELEASE}user\n")
+    assert "Read-only file system" in done.stdout
+    assert "+x" in done.stdout

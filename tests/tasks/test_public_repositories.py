@@ -110,7 +110,8 @@ def test_a_row_without_its_tree_is_refused_by_the_image_that_it_needs(
     with pytest.raises(DataError) as caught:
         load(f"{name}:{file_of(tmp_path, FORMATS[name])}")
     message = str(caught.value)
-    assert f"{NAME} needs the image {IMAGES[name]}, and assay runs no images" in message
+    assert f"{NAME} needs the image {IMAGES[name]}, which is not here" in message
+    assert f"`podman pull {IMAGES[name]}`" in message
     assert f"$ASSAY_TREES/{NAME}" in message
     assert "\n" not in message
 
@@ -259,7 +260,7 @@ def test_a_language_that_pro_names_is_left_out_and_its_image_is_named(
     with pytest.raises(DataError, match="holds no tasks"):
         load(f"swe_smith:{file_of(tmp_path, FORMATS['swe_smith'] | {'problem_statement': ''})}")
     monkeypatch.delenv("ASSAY_TREES")
-    with pytest.raises(DataError, match=r"needs the image calc\.1, and"):
+    with pytest.raises(DataError, match=r"needs the image calc\.1, which"):
         load(f"swe_bench:{file_of(tmp_path, PRO)}")
 
 
@@ -283,7 +284,7 @@ def test_a_folder_of_swe_bench_5_is_read(
     home = folder_of_version_5(tmp_path / "set") / "tasks" / NAME
     assert load(f"swe_bench:{tmp_path / 'set'}") == load(f"swe_bench:{file_of(tmp_path, LISTS)}")
     monkeypatch.delenv("ASSAY_TREES")
-    with pytest.raises(DataError, match=f"{NAME} needs the image own/calc, and assay runs no"):
+    with pytest.raises(DataError, match=f"{NAME} needs the image own/calc, which is not"):
         load(f"swe_bench:{tmp_path / 'set'}")
     (home / "gold.patch").unlink()
     with pytest.raises(DataError, match="not a task of SWE-bench 5"):

@@ -22,11 +22,12 @@ from assay.checks import RepositoryTests
 from assay.errors import DataError, SandboxError
 from assay.judge import repository_runner
 from assay.judge.canaries import Canary, canaries
+from assay.judge.images import image_folder
 from assay.judge.kinds.kind import Kind, ProgramRun
 from assay.judge.kinds.repository_cheats import cheats_of
 from assay.judge.patches import safe_path
 from assay.judge.protocol import SETUP
-from assay.judge.repository_tree import digest_of, packages_of, tree_of
+from assay.judge.repository_tree import digest_of, import_paths, modules, packages_of, tree_of
 from assay.judge.verdict import measured
 from assay.sandbox.access import INTERPRETER
 from assay.sandbox.box import Box, BoxSpec
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from assay.languages import Language
     from assay.sandbox.client import Sandbox
 
-RUNNER = Path(repository_runner.__file__)
+RUNNER = Path(repository_runner.__file__).read_text()
+START = "import sys; sys.path[:] = filter(None, sys.path); exec(sys.argv[1])"
+"""Starts it in any Python, some of which would search the work folder first."""
 PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
 """What a box shows of our packages, where the task has no interpreter of its own."""
 TEST_SECONDS = 120.0
@@ -186,6 +189,9 @@ def protected(check: RepositoryTests, tree: Path) -> Callable[[str], bool]:
     homes = {str(PurePosixPath(file).parent) for file in files}
     scripts = {home for home in homes if not (tree / home / "__init__.py").exists()}
     tests = {str(PurePosixPath(path)) for path in check.tests} | files
+    if check.image:
+        inside = check.tree.rstrip("/") + "/"
+        tests |= {root.removeprefix(inside) for root in check.roots if root.startswith(inside)}
     tests |= {match[0] for home in homes if (match := TEST_FOLDER.match(home))}
     searched = {".", *scripts, *import_paths(check, tree)}
 
@@ -252,7 +258,7 @@ async def run(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }  # fmt: skip
     return await box.run(
-        (*python, str(RUNNER)), stdin=json.dumps(job).encode(), environment=variables,
+        (*python, "-c", START, RUNNER), stdin=json.dumps(job).encode(), environment=variables,
         wall_seconds=check.seconds, output_bytes=OUTPUT_BYTES,
     )  # fmt: skip
 
@@ -326,24 +332,12 @@ def is_forged(canary: Canary, reports: Mapping[str, Any]) -> bool:
     return all(one.outcome == "passed" for one in both)
 
 
-def import_paths(check: RepositoryTests, tree: Path) -> list[str]:
-    """The folders that imports search, in the tree or among the roots."""
-    if paths := check.environment.get("PYTHONPATH"):
-        return [str(PurePosixPath(path)) for path in paths.split(":") if path]
-    return [path for path in ("src", ".") if (tree / path).is_dir()]
-
-
-def modules(paths: Sequence[str], tree: Path) -> list[str]:
-    """The names of the tree's own modules and packages."""
-    files = (file for path in paths for file in (tree / path).glob("*"))
-    names = {file.stem for file in files if file.suffix in ("", ".py")}
-    return sorted(names - sys.stdlib_module_names - {"pytest", "_pytest", "pluggy"})
-
-
 def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path]]:
     """The Python of a task, the folders of packages that it lacks, and what a box must show for
     that.
     """
+    if check.image:
+        return ["python3"], [], []
     for root in check.roots:
         if (Path(root) / "bin/python").exists():
             return [f"{root}/bin/python"], [], []
@@ -358,9 +352,11 @@ def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path
 async def spec_of(check: RepositoryTests) -> BoxSpec:
     """The box of a repository, in which commands find its interpreter. Raises DataError."""
     tree = await asyncio.to_thread(tree_of, check)
-    roots = (RUNNER, *interpreter(check)[2], *map(Path, check.roots))
     path = ":".join([*(f"{root}/bin" for root in check.roots), ENVIRONMENT["PATH"]])
-    return BoxSpec(tree, roots, {"PATH": path, **check.environment})
+    spec = BoxSpec(tree, environment={"PATH": path, **check.environment})
+    if check.image:
+        return spec._replace(image=image_folder(check.image), folder=check.tree)
+    return spec._replace(roots=(*interpreter(check)[2], *map(Path, check.roots)))
 
 
 class Repositories(Kind[RepositoryTests], judges=RepositoryTests):
@@ -376,7 +372,9 @@ class Repositories(Kind[RepositoryTests], judges=RepositoryTests):
 
     def surroundings(self, check: RepositoryTests) -> str:
         """The content of the tree, and the packages in the roots. Raises DataError."""
-        return digest_of(str(tree_of(check))) + str(list(map(packages_of, check.roots)))
+        image = image_folder(check.image) if check.image else ""
+        packages = [packages_of(f"{image}{root}") for root in check.roots]
+        return f"{digest_of(str(tree_of(check)))}{packages}{image}"
 
     def runs(
         self, checks: Sequence[RepositoryTests], task: Task, program: str, language: Language

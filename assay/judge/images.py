@@ -1,0 +1,135 @@
+"""Unpacked images, to be the root folders of boxes. Docker and Podman are only asked for the files
+of images that they hold, and Apptainer for those of its own files; nothing is pulled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from assay.errors import DataError
+
+TOOLS = ("docker", "podman")
+BUILDER, BUILD = "apptainer", ("build", "--sandbox", "--force")
+LISTED = ("images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}")
+REGISTRIES = ("docker.io/library/", "docker.io/", "localhost/")
+"""What is usually left out of an image's name."""
+LOG = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=512)
+def image_folder(name: str) -> Path:
+    """The unpacked image of this name: an absolute path of a folder or of a file of Apptainer's, or
+    an image of Docker's or Podman's. Those are unpacked once, below the user's cache. Raises
+    DataError where there is none.
+    """
+    path = Path(name)
+    if path.is_absolute() and path.is_dir():
+        return path.resolve()
+    tool, image = held().get(full_name(name), ("", ""))
+
+    def fill(made: Path) -> None:
+        LOG.warning("unpacking the image %s, once", name)
+        if tool == BUILDER:
+            subprocess.run([tool, *BUILD, made, path], check=True, stdout=subprocess.DEVNULL)
+        else:
+            export(tool, image, made)
+
+    try:
+        if path.suffix == ".sif" and path.is_file():
+            with path.open("rb") as file:
+                tool, image = BUILDER, hashlib.file_digest(file, "sha256").hexdigest()
+        if tool:
+            return made_once(f"image-{image.rpartition(':')[2]}", fill).resolve()
+    except (OSError, tarfile.TarError, EOFError, subprocess.SubprocessError) as error:
+        raise DataError(f"the image {name} cannot be unpacked: {error}") from None
+    raise DataError(
+        f"the image {name} is not here, and assay pulls none: `podman pull {name}` (or docker), or"
+        " give the path of its unpacked folder"
+    )
+
+
+def is_here(name: str) -> bool:
+    """Whether an image that a stranger's row names can be unpacked: of a tool's, or Apptainer's."""
+    return (name.endswith(".sif") and os.path.lexists(name)) or full_name(name) in held()
+
+
+def full_name(name: str) -> str:
+    """An image's name without what is usually left out, and with its tag."""
+    for registry in REGISTRIES:
+        name = name.removeprefix(registry)
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+@lru_cache(maxsize=1)
+def held() -> dict[str, tuple[str, str]]:
+    """The images that are here, by full name: the tool that holds each, and its id."""
+    images = dict[str, tuple[str, str]]()
+    for tool in filter(shutil.which, TOOLS):
+        listed = subprocess.run([tool, *LISTED], check=False, capture_output=True, text=True)
+        for line in listed.stdout.splitlines():  # none where its daemon does not run
+            name, _, image = line.partition(" ")
+            images.setdefault(full_name(name), (tool, image))
+    return images
+
+
+def made_once(name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder of this name below the user's cache, whole or not there. Raises OSError."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "assay" / "trees" / name
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        made.chmod(0o755)
+        try:
+            fill(made)
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # no other process was faster
+                raise
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def export(tool: str, image: str, made: Path) -> None:
+    """Unpack an image that a tool holds. Raises OSError, TarError, SubprocessError."""
+    run = partial(subprocess.run, check=True, stdout=subprocess.PIPE, text=True)
+    container = run([tool, "create", "--pull=never", image, "true"]).stdout.strip()
+    try:
+        with subprocess.Popen([tool, "export", container], stdout=subprocess.PIPE) as exporting:
+            assert exporting.stdout is not None
+            unpack(exporting.stdout, made)
+        if exporting.returncode:
+            raise OSError(f"{tool} export ended with status {exporting.returncode}")
+    finally:
+        run([tool, "rm", container])
+
+
+def unpack(stream: IO[bytes], made: Path) -> None:
+    """Unpack a tar file of an image. Raises OSError, TarError."""
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        archive.extractall(made, filter=harmless)
+
+
+def harmless(member: tarfile.TarInfo, made: str) -> tarfile.TarInfo | None:
+    """A member as it is unpacked: ours, without set-user-id; no device and no pipe. A link may lead
+    anywhere, since only boxes follow it, but nothing is written through one. Raises FilterError.
+    """
+    if member.isdev():
+        return None
+    for name in [member.name, member.linkname][: 1 + member.islnk()]:
+        path = PurePosixPath(name.lstrip("/"))
+        written = path.parents if member.issym() else (path, *path.parents)
+        if ".." in path.parts or any(Path(made, part).is_symlink() for part in written):
+            raise tarfile.OutsideDestinationError(member, f"{made}/{path}")
+    return (tarfile.tar_filter if member.issym() else tarfile.data_filter)(member, made)
