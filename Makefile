@@ -106,6 +106,8 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.generate
 	$(BIN)/python -m bench.kv_caches
 	$(BIN)/python -m bench.plan
+	$(BIN)/python -m bench.plan --first
+	$(BIN)/python -m bench.real_rows
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m bench.admission
 	$(BIN)/torchrun --nproc-per-node 2 -m bench.sharded

@@ -77,7 +77,8 @@ function Evaluations({ run }) {
         <td class="number" data-label="pass@1"><b>${percent(one.pass_at["1"])}</b></td>
         <td><${IntervalBar} value=${one.pass_at["1"]} low=${low} high=${high} /></td>
         <td class="range muted">${percent(low)} to ${percent(high)}</td>
-        <td class="number" data-label="pass@k">${most > 1 ? `${percent(one.pass_at[most])} at ${most}` : "–"}</td>
+        <td class="number" data-label="pass@k">${most > 1
+          ? `${percent(one.pass_at[most])} at ${most}` : "–"}</td>
         <td class="number" data-label="tokens">${one.mean_length.toFixed(0)}</td>
         <td class="number" data-label="cut off">${percent(one.truncated)}</td>
       </tr>`;

@@ -55,7 +55,8 @@ function RunRow({ run, chosen }) {
     <td class="number" data-label="pass@1">${evaluation && percent(rate)}</td>
     <td>${evaluation && html`<${IntervalBar} value=${rate} ...${evaluation.interval} />`}</td>
     <td class="muted">${evaluation && evaluation.tasks_spec}</td>
-    <td class="number" data-label="alerts">${run.alerts ? html`<span class="alert">${run.alerts}</span>` : "–"}</td>
+    <td class="number" data-label="alerts">${run.alerts
+      ? html`<span class="alert">${run.alerts}</span>` : "–"}</td>
     <td class="number" data-label="changed">${run.age < 60 && html`<i class="live"
       title="changed in the last minute" />`}${ago(run.age)}</td>
   </tr>`;
