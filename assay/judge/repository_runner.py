@@ -1,6 +1,7 @@
 """Runs chosen tests of a repository with pytest, each in a process of its own, in a box.
 
-A parent imports pytest, and nothing of the repository. It forks a collector, which imports what the
+A parent imports pytest, and nothing of the repository: it starts without `site`, whose files may
+name the repository's folders. It forks a collector, which imports what the
 tests import, and hands it one test after another with a number. The collector forks for each; the
 fork reports on a socket that was open before the repository was imported, each line with that
 number. The parent decides what is asked next, and prints a JSON object in the end: its standard
@@ -16,12 +17,15 @@ import ctypes
 import gc
 import json
 import os
+import re
 import select
 import signal
+import site
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 LINE = 16 << 20
@@ -192,6 +196,8 @@ def collect(job: Job, stream: socket.socket) -> NoReturn:
         for name in list(sys.modules):
             if name.partition(".")[0] in job.replaced:
                 del sys.modules[name]
+        if not job.packages:
+            site.main()
         sys.path = [*job.paths, *sys.path]
         os.environ["PYTHONPATH"] = ":".join(job.paths)  # for what tests start
         status = pytest.main([*job.arguments, *job.files], plugins=[Plugin(job, stream)])
@@ -251,6 +257,16 @@ class Plugin:
         send(self._stream, [self._number, report.when, report.outcome, expected, detail])
 
 
+def own_packages() -> list[str]:
+    """Where the packages of this interpreter are, or of its virtual environment."""
+    prefix, prefixes = Path(sys.executable).parents[1], [sys.prefix]
+    with contextlib.suppress(OSError):
+        settings = (prefix / "pyvenv.cfg").read_text()
+        shared = re.search(r"include-system-site-packages\s*=\s*true", settings, re.IGNORECASE)
+        prefixes = [str(prefix), *([sys.base_prefix] if shared else [])]
+    return site.getsitepackages(prefixes)
+
+
 def send(stream: socket.socket, message: object) -> None:
     """Send one line."""
     stream.sendall(json.dumps(message).encode() + b"\n")
@@ -261,7 +277,7 @@ def main() -> None:
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # nobody reaches its descriptors
     job = Job(*json.load(sys.stdin))
-    sys.path += job.packages
+    sys.path += job.packages or own_packages()
     try:
         import pytest  # noqa: F401
 

@@ -56,9 +56,9 @@ APPLY = (
 )  # fmt: skip
 """What puts a diff into a tree, as SWE-bench tries it."""
 OURS = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini",
-        "setup.cfg", "pyproject.toml",
-        "test_*.py", "*_test.py", "tests.py", "sitecustomize.py", "usercustomize.py", "*.pth",
-        "*.pyc", "*.so", "*.pyd", "entry_points.txt", ".git", ".gitattributes")  # fmt: skip
+        "setup.cfg", "pyproject.toml", "test_*.py", "*_test.py", "tests.py", "sitecustomize",
+        "sitecustomize.py", "usercustomize", "usercustomize.py", "*.pth", "*.pyc", "*.so", "*.pyd",
+        "entry_points.txt", ".git", ".gitattributes")  # fmt: skip
 """Names of files and folders that no change reaches."""
 OURS_PATTERN = re.compile("|".join(map(translate, OURS)))
 TEST_FOLDER = re.compile(
@@ -337,10 +337,10 @@ def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path
     that.
     """
     if check.image:
-        return ["python3"], [], []
+        return ["python3", "-S"], [], []
     for root in check.roots:
         if (Path(root) / "bin/python").exists():
-            return [f"{root}/bin/python"], [], []
+            return [f"{root}/bin/python", "-S"], [], []
     spec = find_spec("pytest")
     if spec is None or spec.origin is None:
         raise DataError("pytest is not installed; pip install pytest, or give the task 'roots'")
