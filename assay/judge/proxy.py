@@ -62,6 +62,9 @@ class Connection:
         """The first name that a check used and the program does not define."""
         self.doubts = {True: job["doubt"], False: ""}
         """Why a failure may be no fault of the program's: any, or of a value that is misused."""
+        self.foreign = ""
+        """What the program has answered that does more there than here. Only a test that is about
+        more than data is in doubt then: else a program could choose not to be judged."""
         self.doubtful = set[tuple[RemoteRef, bool]]()
         """Operations that a test also has for data: the object, and whether they got data of the
         test."""
@@ -266,8 +269,6 @@ class Arrivals:
     def __init__(self, connection: Connection) -> None:
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
-        self.flattened = False
-        """Whether an array of numpy's has become a list."""
         self.running: dict[int, tuple[RemoteRef, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
         self.made = False
@@ -320,15 +321,14 @@ class Arrivals:
             self._connection.forgeable = True
         if keep:
             return value
-        self._connection.doubts[False], plain = OF_NUMPY, plain_numpy(value)
-        self.flattened |= isinstance(plain, list)
-        return plain
+        self._connection.foreign = OF_NUMPY
+        return plain_numpy(value)
 
     def opaque(self, parts: Json) -> Opaque:
         """An object that may do more there than its stand-in does here, if it is a library's."""
         made = Opaque(parts)
         if parts[2:] in ([1], [2]):
-            self._connection.doubts[parts[2:] == [2]] = f"this test gets {made!r}, which stays"
+            self._connection.foreign = f"this test gets {made!r}, which stays"
         return made
 
     def _shared(self, parts: Json) -> Any:

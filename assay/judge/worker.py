@@ -19,12 +19,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from assay.judge.codec_types import COLLAPSE
 from assay.judge.kinds import asserts, calls, test_functions
 from assay.judge.kinds.calls import Bench, Caller
 from assay.judge.kinds.kind import Part
 from assay.judge.kinds.pytest_module import make_module
-from assay.judge.protocol import Outcome, WorkerReport
-from assay.judge.proxy import OF_NUMPY, Connection
+from assay.judge.protocol import CheckJob, Outcome, WorkerReport
+from assay.judge.proxy import Connection
 from assay.judge.requests import CandidateFailed
 from assay.judge.test_code import LazyBuiltins, Namespace, run_piece
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
@@ -35,8 +36,14 @@ HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 """After any other failure of a program, a worker that has read its replies takes no other job."""
 MISUSED = re.compile(r"(?:\S+: )?(?:AttributeError|TypeError)\b")
 """Starts the detail of a test that takes a value for one of another type."""
-CALCULATES = re.compile(r"[^*]\*[^*]|\+")
-"""In a test that may do with a list what gives another value with an array."""
+ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
+LIBRARY = re.compile(
+    r"^[ \t]*(?:import|from)[ \t]{1,9}(?!(?:math|random|string|typing|itertools|functools|pytest)\b)"
+    r"|\b(?:all|any)\((?![^\n]{0,300}\bfor\b)[^\n]{0,300}[<>=]",
+    re.MULTILINE,
+)
+"""In a test that makes objects of a library's, or asks for all of one comparison, as of arrays."""
+OF_DATA = {name for kind, _ in COLLAPSE for name in dir(kind)}
 NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
@@ -89,6 +96,13 @@ def mark(report: WorkerReport) -> bytes:
     return HUNG_UP if how == "hung_up" else DONE if how in HARMLESS_FAILURES else MISTREATED
 
 
+def wants_objects(job: CheckJob, detail: str) -> bool:
+    """Whether a test that failed asks for what no data has, or imports what may make objects."""
+    asked = ATTRIBUTE.search(detail)
+    text = "\n".join([job["setup"], *(str(check) for _, check in job["checks"])])
+    return bool((asked and asked[1] not in OF_DATA) or LIBRARY.search(text))
+
+
 def run_checks(
     connection: Connection, next_step: Callable[[], None] = lambda: None
 ) -> WorkerReport:
@@ -116,12 +130,11 @@ def run_checks(
     except (CandidateFailed, ConnectionError):
         requests.hung_up()
     if ended and ended[-1].how in ("wrong", "error"):
-        texts = [str(check) for name, check in job["checks"] if name != "Call"]
-        if connection.arrivals.flattened and any(map(CALCULATES.search, texts)):
-            connection.doubts[True] = OF_NUMPY
-        misused = MISUSED.match(ended[-1].detail)
-        if doubt := connection.doubts[True] or (misused and connection.doubts[False]):
-            connection.cannot(f"{doubt} ({ended[-1].detail})")
+        detail = ended[-1].detail
+        misused = MISUSED.match(detail)
+        foreign = connection.foreign if wants_objects(job, detail) else ""
+        if doubt := connection.doubts[True] or (misused and connection.doubts[False]) or foreign:
+            connection.cannot(f"{doubt} ({detail})")
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
     forgeable, changes = connection.is_forgeable(), sorted(connection.changes)

@@ -155,6 +155,9 @@ UNPROVEN = {
     "a match": ("assert f().group() == 'a'", "import re\ndef f(): return re.match('a', 'ab')"),
 }  # fmt: skip
 """By name: a test, and a right program of which something does not cross as what it is."""
+OF_DATA_ALONE = {"a list that comes to contain itself", "twice an array", "bytes in a view",
+                 "a view of a dict", "a text in an object"}  # fmt: skip
+"""Tests that say nothing of more than data: without a reference, such programs are wrong."""
 THREADS = {
     "a pool": "from concurrent.futures import ThreadPoolExecutor\n"
               "with ThreadPoolExecutor(4) as pool: done = list(pool.map(f, range(40)))\n"
@@ -238,9 +241,25 @@ def test_what_crosses_as_less_than_it_is_never_makes_a_right_program_wrong(name:
     check, program = UNPROVEN[name]
     if "pandas" in program:
         pytest.importorskip("pandas")
-    for right in judged(check, program) + judged(check, f"{program}\n", reference=program):
+    alone = [] if name in OF_DATA_ALONE else judged(check, program)
+    for right in alone + judged(check, f"{program}\n", reference=program):
         assert right.verdict in (Verdict.PASS, Verdict.INFRA), right
         assert right.passed or right.detail.startswith("cannot be judged: ")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["__import__('re').compile('a')", "__import__('types').SimpleNamespace()", "Own()",
+     "__import__('numpy').ones(2)"],
+)  # fmt: skip
+def test_a_wrong_program_cannot_choose_not_to_be_judged(answer: str) -> None:
+    if "numpy" in answer:
+        pytest.importorskip("numpy")
+    own = "class Own:\n    __module__ = 'x'\n    def __eq__(self, other): return False\n"
+    for check in ("assert f(2) == 4", "import math\nassert math.sqrt(f(2)) + 1 == 3",
+                  "assert f(2).strip() == 'a'"):  # fmt: skip
+        (wrong,) = judged(check, f"{own}def f(x): return {answer}")
+        assert wrong.verdict in (Verdict.WRONG, Verdict.ERROR), (check, wrong)
 
 
 @pytest.mark.parametrize("name", THREADS)
