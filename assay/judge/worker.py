@@ -38,7 +38,7 @@ MISUSED = re.compile(r"(?:\S+: )?(?:AttributeError|TypeError)\b")
 """Starts the detail of a test that takes a value for one of another type."""
 ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 LIBRARY = re.compile(
-    r"^[ \t]*(?:import|from)[ \t]{1,9}(?!(?:math|random|string|typing|itertools|functools|pytest)\b)"
+    r"^[ \t]*(?:import|from) (?!(?:math|random|string|typing|itertools|functools|pytest)\b)"
     r"|\b(?:all|any)\((?![^\n]{0,300}\bfor\b)[^\n]{0,300}[<>=]",
     re.MULTILINE,
 )
