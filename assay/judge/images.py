@@ -20,6 +20,8 @@ from assay.errors import DataError
 
 TOOLS = ("docker", "podman")
 BUILDER, BUILD = "apptainer", ("build", "--sandbox", "--force")
+SIF = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0"
+"""How a file of Apptainer's begins. All else it takes for a recipe, which runs commands here."""
 LISTED = ("images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}")
 REGISTRIES = ("docker.io/library/", "docker.io/", "localhost/")
 """What is usually left out of an image's name."""
@@ -40,17 +42,28 @@ def image_folder(name: str) -> Path:
     def fill(made: Path) -> None:
         LOG.warning("unpacking the image %s, once", name)
         if tool == BUILDER:
-            subprocess.run([tool, *BUILD, made, path], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [tool, *BUILD, made, path.absolute()], check=True, stdout=subprocess.DEVNULL
+            )
         else:
             export(tool, image, made)
 
     try:
         if path.suffix == ".sif" and path.is_file():
             with path.open("rb") as file:
+                if file.read(len(SIF)) != SIF:
+                    raise DataError(f"{name} is no image of Apptainer's; a recipe is not built")
                 tool, image = BUILDER, hashlib.file_digest(file, "sha256").hexdigest()
         if tool:
             return made_once(f"image-{image.rpartition(':')[2]}", fill).resolve()
-    except (OSError, tarfile.TarError, EOFError, subprocess.SubprocessError) as error:
+    except (
+        OSError,
+        tarfile.TarError,
+        EOFError,
+        KeyError,
+        ValueError,
+        subprocess.SubprocessError,
+    ) as error:
         raise DataError(f"the image {name} cannot be unpacked: {error}") from None
     raise DataError(
         f"the image {name} is not here, and assay pulls none: `podman pull {name}` (or docker), or"
@@ -115,15 +128,28 @@ def export(tool: str, image: str, made: Path) -> None:
         run([tool, "rm", container])
 
 
+class ImageTar(tarfile.TarFile):
+    """Makes no device and no pipe, which tarfile does, unfiltered, in the place of a link to one
+    that cannot be made.
+    """
+
+    def makefifo(self, tarinfo: tarfile.TarInfo, targetpath: object) -> None:
+        """Raises SpecialFileError."""
+        raise tarfile.SpecialFileError(tarinfo)
+
+    makedev = makefifo
+
+
 def unpack(stream: IO[bytes], made: Path) -> None:
     """Unpack a tar file of an image. Raises OSError, TarError."""
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with ImageTar.open(fileobj=stream, mode="r|") as archive:
         archive.extractall(made, filter=harmless)
 
 
 def harmless(member: tarfile.TarInfo, made: str) -> tarfile.TarInfo | None:
-    """A member as it is unpacked: ours, without set-user-id; no device and no pipe. A link may lead
-    anywhere, since only boxes follow it, but nothing is written through one. Raises FilterError.
+    """A member as it is unpacked: ours, without set-user-id; no device, no pipe and no hard link to
+    what is no file here. Other links may lead anywhere, since only boxes follow them, but nothing
+    is written through one. Raises FilterError.
     """
     if member.isdev():
         return None
@@ -132,4 +158,5 @@ def harmless(member: tarfile.TarInfo, made: str) -> tarfile.TarInfo | None:
         written = path.parents if member.issym() else (path, *path.parents)
         if ".." in path.parts or any(Path(made, part).is_symlink() for part in written):
             raise tarfile.OutsideDestinationError(member, f"{made}/{path}")
-    return (tarfile.tar_filter if member.issym() else tarfile.data_filter)(member, made)
+    made_of = (tarfile.tar_filter if member.issym() else tarfile.data_filter)(member, made)
+    return made_of if not member.islnk() or Path(made, member.linkname).is_file() else None

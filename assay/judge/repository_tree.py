@@ -59,11 +59,14 @@ def unpacked(file: Path) -> Path:
 
 
 @lru_cache(maxsize=512)
-def digest_of(tree: str) -> str:
-    """Identifies the content of a folder or file: names, rights and bytes."""
+def digest_of(tree: str, read: bool = True) -> str:
+    """Identifies the content of a folder or file: names, rights and bytes; where they are not read,
+    sizes and times of change.
+    """
     path, digest = Path(tree), hashlib.blake2b(digest_size=16)
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
-        mode = file.lstat().st_mode
+        status = file.lstat()
+        mode = status.st_mode
         digest.update(
             f"{file.relative_to(path)}\0{stat.S_IFMT(mode)}{mode & 0o111}\0".encode(
                 errors="surrogateescape"
@@ -72,7 +75,8 @@ def digest_of(tree: str) -> str:
         if stat.S_ISLNK(mode):
             digest.update(os.fsencode(file.readlink()))
         elif stat.S_ISREG(mode):
-            digest.update(hashlib.blake2b(file.read_bytes()).digest())
+            state = file.read_bytes() if read else b"%d %d" % (status.st_size, status.st_mtime_ns)
+            digest.update(hashlib.blake2b(state).digest())
     return digest.hexdigest()
 
 

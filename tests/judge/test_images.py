@@ -23,8 +23,9 @@ import pytest
 from assay.engines.base import Sampling
 from assay.errors import DataError, SandboxError
 from assay.judge import Job, images
+from assay.judge.kinds.repository import Repositories
 from assay.judge.kinds.repository_cheats import cheats_of, diff_of
-from assay.judge.repository_tree import files_of, reader, tree_of
+from assay.judge.repository_tree import digest_of, files_of, packages_of, reader, tree_of
 from assay.sandbox.box import Box
 from assay.sandbox.isolation import probe_isolation
 from assay.tasks import exact, load
@@ -33,7 +34,7 @@ from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task, Verdict
 from tests.images import RELEASE, make_image
 from tests.judge.opened import judge_all
-from tests.repositories import FIXES, OTHERS, SOURCE, calc_task
+from tests.repositories import FIXES, OTHERS, SOURCE, calc_task, write_tree
 from tests.rollout.talks import talk
 from tests.sandbox.test_box import in_box
 from tests.tasks.test_public_repositories import BUG, FORMATS
@@ -308,6 +309,27 @@ def test_nothing_is_unpacked_outside_of_the_folder(
     assert (outside / "secret").stat().st_nlink == 1
 
 
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, None])
+def test_a_hard_link_to_what_is_no_unpacked_file_is_left_out(
+    kind: bytes | None, tmp_path: Path
+) -> None:
+    """Of a device, a pipe, a folder, and of nothing."""
+    members = [] if kind is None else [(member("there", kind), b"")]
+    images.unpack(archive(*members, (member("link", tarfile.LNKTYPE, "there"), b"")), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"] * (kind == tarfile.DIRTYPE)
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_a_link_that_cannot_be_made_brings_no_device_in_its_place(
+    kind: bytes, tmp_path: Path
+) -> None:
+    """Such as one that is too long for the kernel: what it names is unpacked instead by tarfile."""
+    link = (member("link", tarfile.SYMTYPE, "./" * 2048 + "there"), b"")
+    with pytest.raises(tarfile.SpecialFileError):
+        images.unpack(archive((member("there", kind), b""), link), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 DOCKER = """#!{python}
 import shutil, sys
 log = open({log!r}, "a")
@@ -381,12 +403,14 @@ def test_an_image_of_a_tool_is_unpacked_once_and_grades_a_row(
     ]
 
 
-@pytest.mark.parametrize("fault", ["status", "member"])
+@pytest.mark.parametrize("fault", ["status", "../x", "x\0"])
 def test_an_export_that_fails_leaves_no_folder(
     fault: str, tmp_path: Path, docker: Callable[..., Path]
 ) -> None:
     tar = tmp_path / "image.tar"
-    tar.write_bytes(archive((member("../x" if fault == "member" else "x"), b"")).read())
+    one = member("x")
+    one.pax_headers = {} if fault == "status" else {"path": fault}
+    tar.write_bytes(archive((one, b"")).read())
     log = docker(tar, status=fault == "status")
     with pytest.raises(DataError, match="the image owner/calc:1 cannot be unpacked"):
         images.image_folder("owner/calc:1")
@@ -461,6 +485,35 @@ def test_each_public_set_says_where_its_images_have_what(
     assert exact.task_of(Row(json.loads(json.dumps(exact.row_of(task))), "x, line 1")) == task
 
 
+@pytest.mark.parametrize("change", ["content", "content of the same size", "rights", "name"])
+def test_a_folder_counts_as_another_image_once_a_file_of_it_changes(
+    change: str, tmp_path: Path
+) -> None:
+    """Outside of the repository and of what is installed too: verdicts depend on all of it."""
+    write_tree(tmp_path / "testbed")
+    library = tmp_path / "usr/lib/decides.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("x = 1\n")
+    os.utime(library, (0, 0))
+    check = RepositoryTests("/testbed", FIXES, (), image=str(tmp_path))
+
+    def known() -> str:
+        digest_of.cache_clear()
+        packages_of.cache_clear()
+        return Repositories().surroundings(check)
+
+    before = known()
+    assert known() == before
+    match change:
+        case "rights":
+            library.chmod(0o755)
+        case "name":
+            library.rename(library.with_name("other.py"))
+        case _:
+            library.write_text("x = 2\n" if "same" in change else "x = 22\n")
+    assert known() != before
+
+
 def test_a_bug_writes_nothing_through_a_link_of_an_image(small: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -482,14 +535,33 @@ def test_a_tree_that_an_image_does_not_hold_is_refused(
         tree_of(RepositoryTests(tree, (), (), image=str(small)))
 
 
-def test_apptainer_unpacks_a_file_of_its_own(tmp_path: Path, docker: object) -> None:
-    (tmp_path / "calc.sif").write_bytes(b"SIF")
+def test_apptainer_unpacks_a_file_of_its_own(
+    tmp_path: Path, docker: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "calc.sif").write_bytes(images.SIF + b"\1")
     (tmp_path / "bin/apptainer").write_text(
         '#!/bin/sh\n[ "$1 $2 $3" = "build --sandbox --force" ] && echo "$5" > "$4/made"\n'
     )
     (tmp_path / "bin/apptainer").chmod(0o755)
-    folder = images.image_folder(str(tmp_path / "calc.sif"))
+    monkeypatch.chdir(tmp_path)
+    folder = images.image_folder("calc.sif")
     assert (folder / "made").read_text() == f"{tmp_path / 'calc.sif'}\n"
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"#" + b" " * 31 + b"SIF_MAGIC\n", b"#" + b" " * 30 + b"\n"]
+)
+def test_a_recipe_that_would_run_commands_here_is_not_given_to_apptainer(
+    start: bytes, tmp_path: Path, docker: object
+) -> None:
+    """Apptainer builds any file that is no whole image of its own as a recipe."""
+    recipe = b"Bootstrap: scratch\n%setup\n touch here\n"
+    (tmp_path / "calc.sif").write_bytes(start + recipe)
+    (tmp_path / "bin/apptainer").write_text(f"#!/bin/sh\necho x > {tmp_path / 'called'}\n")
+    (tmp_path / "bin/apptainer").chmod(0o755)
+    with pytest.raises(DataError, match="is no image of Apptainer's; a recipe is not built"):
+        images.image_folder(str(tmp_path / "calc.sif"))
+    assert not (tmp_path / "called").exists()
 
 
 PODMAN = """#!/bin/sh

@@ -371,9 +371,11 @@ class Repositories(Kind[RepositoryTests], judges=RepositoryTests):
         return len({*check.fail_to_pass, *check.pass_to_pass})
 
     def surroundings(self, check: RepositoryTests) -> str:
-        """The content of the tree, and the packages in the roots. Raises DataError."""
-        image = image_folder(check.image) if check.image else ""
+        """The content of the tree, the packages in the roots, and the image. Raises DataError."""
+        image = str(image_folder(check.image)) if check.image else ""
         packages = [packages_of(f"{image}{root}") for root in check.roots]
+        if Path(check.image).is_absolute() and Path(check.image).is_dir():
+            image += digest_of(image, read=False)  # of other images the path is that of a content
         return f"{digest_of(str(tree_of(check)))}{packages}{image}"
 
     def runs(
