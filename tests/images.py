@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.repositories import copy_pytest, write_tree
 
 PYTHON = f"python3.{sys.version_info.minor}"
-PROGRAMS = ("bash", "cat", "env", "git", "id", "ls", "mkdir", "sh", "stat", "touch")
+PROGRAMS = ("bash", "cat", "env", "find", "git", "grep", "id", "ls", "mkdir", "sh", "stat", "touch")
 RELEASE = 'ID=of-the-image\nNAME="Made for a test"\n'
 LIBRARY = re.compile(r"(/\S+) \(0x")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
 from assay.check.shown_answers import shown_answer
+from assay.errors import MachineError
 from assay.judge import Job, Judge, judge_all
 from assay.judge.protocol import FAILS_TOO
 from assay.judge.verdict import cannot_be_judged
@@ -61,10 +62,10 @@ class ProgramRunner:
         executions = iter(judged)
         return [{name: next(executions) for name in sources} for sources in programs]
 
-    async def search(self, tasks: Sequence[Task]) -> list[str]:
-        """Where a box of each task shows its answer; empty if nowhere. Raises SandboxError."""
+    async def search(self, tasks: Sequence[Task]) -> list[list[Finding]]:
+        """What each task's box shows of its answer. Raises SandboxError where none is sound."""
         async with Judge(self.limits, self.slots, allow_weak=self.allow_weak) as judge:
-            return [await shown_answer(judge, task) for task in tasks]
+            return [await _shown(judge, task) for task in tasks]
 
 
 def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Finding]]:
@@ -82,13 +83,20 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     targets = [tasks[number] for number in open_tasks]
     programs = [lazy_programs(task) | attacks_on(task) for task in targets]
     attacks = runner.run("running attacks", targets, programs, early=True)
-    places = run_sync(runner.search(targets))
-    for number, raw, place in zip(open_tasks, attacks, places, strict=True):
+    searches = run_sync(runner.search(targets))
+    for number, raw, shown in zip(open_tasks, attacks, searches, strict=True):
         # what an attack makes a check do that cannot be judged is no fault of the task
         judged = {name: run for name, run in raw.items() if not cannot_be_judged(run)}
-        findings[number] += [*_from_attacks(judged), *_not_judged(judged.values())]
-        findings[number] += [Finding(Flaw.ANSWER_SHOWN, place)] if place else []
+        findings[number] += [*_from_attacks(judged), *_not_judged(judged.values()), *shown]
     return findings
+
+
+async def _shown(judge: Judge, task: Task) -> list[Finding]:
+    try:
+        place = await shown_answer(judge, task)
+    except (MachineError, OSError) as error:
+        return [Finding(Flaw.NOT_JUDGED, str(error))]
+    return [Finding(Flaw.ANSWER_SHOWN, place)] if place else []
 
 
 def _proofs(task: Task) -> dict[str, str]:

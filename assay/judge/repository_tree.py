@@ -10,7 +10,7 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from assay.checks import RepositoryTests
 from assay.errors import DataError
@@ -116,9 +116,13 @@ def files_of(check: RepositoryTests) -> tuple[str, ...]:
 
 
 def import_paths(check: RepositoryTests, tree: Path) -> list[str]:
-    """The folders that imports search, in the tree or among the roots."""
+    """The folders that imports search: relative to the tree, but for those outside."""
     if paths := check.environment.get("PYTHONPATH"):
-        return [str(PurePosixPath(path)) for path in paths.split(":") if path]
+        named = [path for path in paths.split(":") if path]
+        inside = [os.path.relpath(Path(check.tree, path), check.tree) for path in named]
+        return [
+            old if new.startswith("../") else new for old, new in zip(named, inside, strict=True)
+        ]
     return [path for path in ("src", ".") if (tree / path).is_dir()]
 
 

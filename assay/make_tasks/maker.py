@@ -103,7 +103,7 @@ class Maker:
                  for path in source_files(self._tree)}  # fmt: skip
         async with self._judge.box(self._base) as box:
             modules = [end for name in sorted(names - {"__init__"}) for end in (name, f"{name}.py")]
-            if place := await installed(box, (await kind.spec_of(self._base)).roots, modules):
+            if place := await installed(box, await kind.spec_of(self._base), modules):
                 raise DataError(f"{self.name} is also where the policy can read it: {place}")
             result = await kind.run(box, self._base, self._tree, (), ())
         answer = kind.printed(result).get("results", {})

@@ -248,8 +248,9 @@ def test_helpers_of_the_tests_are_protected_and_sources_are_not(tmp_path: Path) 
         ("numpy/testing/tests", "numpy/testing/x.py"), ("contest", "contest/x.py"),
     ):  # fmt: skip
         assert not is_ours(f"{home}/test_a.py", path), path
+    for text in ("./lib/:.", f"{tmp_path}/lib/:/opt/lib", f"/{tmp_path}/lib", "t/../lib"):
+        assert is_ours("t/test_a.py", "lib/json.py", environment={"PYTHONPATH": text}), text
     paths = {"PYTHONPATH": "./lib/:."}
-    assert is_ours("t/test_a.py", "lib/json.py", environment=paths)
     assert is_ours("t/test_a.py", "t/json/__init__.py", environment=paths)
     assert not is_ours("t/test_a.py", "lib/calc/json.py", environment=paths)
     assert is_ours("t/test_a.py", "data/x", tests=("./data/",))

@@ -14,9 +14,11 @@ import pytest
 from assay.check import check
 from assay.check.findings import Flaw
 from assay.check.shown_answers import shown_answer
+from assay.errors import RolloutLostError
 from assay.judge import Judge
 from assay.judge.patches import unified
 from assay.tasks import load
+from assay.types import Task
 from tests.repositories import copy_pytest
 
 WRONG = "def add(a, b):\n    return a - b\n"
@@ -87,6 +89,42 @@ def test_a_history_that_ends_at_the_base_shows_nothing(tree: Path) -> None:
     assert shown(tree)
     git(tree, "cd .. && rm -rf calc && mv clean calc")
     assert shown(tree) == ""
+
+
+def test_an_annotated_tag_of_the_history_shows_nothing(tree: Path) -> None:
+    git(tree, "git tag --annotate v1 --message v1")
+    assert shown(tree) == ""
+    git(tree, f"{FIX} && git tag --annotate v2 --message v2 HEAD@{{1}}")
+    assert shown(tree).startswith("git has unreachable ")
+
+
+def test_what_only_looks_like_a_repository_shows_nothing(tree: Path) -> None:
+    (tree / "models" / "objects").mkdir(parents=True)
+    assert shown(tree) == ""
+
+
+def test_a_box_that_cannot_be_searched_leaves_the_other_tasks(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tree, FIX)
+    venv.create(tree.parent / "venv", symlinks=True)
+    copy_pytest(next((tree.parent / "venv").glob("lib/python3*/site-packages")))
+    rows = [ROW | {"id": name} for name in ("lost", "late", "calc")]
+    (tree.parent / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    failures = {"lost": RolloutLostError("the box has ended"), "late": TimeoutError("too late")}
+
+    async def search(judge: Judge, task: Task) -> str:
+        if task.id in failures:
+            raise failures[task.id]
+        return await shown_answer(judge, task)
+
+    monkeypatch.setattr("assay.check.trial.shown_answer", search)
+    reports = check(str(tree.parent / "tasks.jsonl"))
+    found = [[(one.flaw, one.detail) for one in report.findings] for report in reports]
+    assert (Flaw.NOT_JUDGED, "the box has ended") in found[0]
+    assert (Flaw.NOT_JUDGED, "too late") in found[1]
+    assert Flaw.ANSWER_SHOWN in dict(found[2])
+    assert not any(report.sound for report in reports)
 
 
 def test_an_installed_release_drops_the_task(tree: Path) -> None:

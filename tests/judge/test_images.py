@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
@@ -20,9 +21,10 @@ from typing import Any
 
 import pytest
 
+from assay.check.shown_answers import shown_answer
 from assay.engines.base import Sampling
-from assay.errors import DataError, SandboxError
-from assay.judge import Job, images
+from assay.errors import DataError, RolloutLostError, SandboxError
+from assay.judge import Job, Judge, images
 from assay.judge.kinds.repository import Repositories
 from assay.judge.kinds.repository_cheats import cheats_of, diff_of
 from assay.judge.repository_tree import digest_of, files_of, packages_of, reader, tree_of
@@ -101,6 +103,29 @@ def test_python_pytest_and_c_library_of_an_image_decide(image: Path) -> None:
     assert len(others) > 20
     assert Verdict.PASS not in [one.verdict for one in others]
     assert (image / "testbed/src/calc/__init__.py").read_text() == SOURCE
+
+
+@needs_namespaces
+@pytest.mark.parametrize("place", ["opt/env/lib/python3.9/site-packages", "usr/lib/dist-packages"])
+def test_an_installed_release_is_found_anywhere_in_an_image(small: Path, place: str) -> None:
+    assert asyncio.run(search(small)) == ""
+    (small / place / "calc").mkdir(parents=True)
+    (small / place / "calc/__init__.py").write_text(SOURCE)
+    said = f"a release of the repository is installed: /{place}/calc/__init__.py"
+    assert asyncio.run(search(small)) == said
+
+
+@needs_namespaces
+@pytest.mark.parametrize("missing", ["find", "grep"])
+def test_an_image_that_cannot_be_searched_is_not_clean(small: Path, missing: str) -> None:
+    (small / "usr/bin" / missing).unlink()
+    with pytest.raises(RolloutLostError, match=rf"could not be searched: .*\b{missing}\b"):
+        asyncio.run(search(small))
+
+
+async def search(image: Path) -> str:
+    async with Judge(slots=1) as judge:
+        return await shown_answer(judge, task_in(image))
 
 
 @needs_namespaces
