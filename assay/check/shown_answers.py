@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from pathlib import Path
 
 from assay.checks import RepositoryTests
 from assay.errors import SandboxError
 from assay.judge import Judge
 from assay.judge.kinds.repository import change, spec_of
 from assay.sandbox.box import Box, BoxSpec, usual_rules
-from assay.sandbox.program import Ended
 from assay.types import Task
-
-IN_GIT = """find . -type d -name objects -prune | while IFS= read -r objects; do
-store=${objects%objects}; git --git-dir="$store" rev-parse 2> /dev/null || continue
-git --git-dir="$store" fsck --unreachable --cache --connectivity-only HEAD
-[ $? -lt 126 ] || exit 1; done | grep -E --max-count=1 '^unreachable (commit|tree|blob)'
-case "${PIPESTATUS[*]}" in *' 0') exit ;; [01]' 0 1') ;; *) exit 1 ;; esac
-while IFS= read -r path; do
-[ -s "$path" ] && git cat-file -e "$(git hash-object -- "$path")" && echo "repaired $path"; done
-exit 0"""
-"""Prints an object other than a tag that neither HEAD nor the index leads to, in packs and
-alternates too; else those files of standard input of which git has the content. Fails where one of
-its programs does: find ends with 1 for a folder that may not be read, fsck below 126 for what is
-wrong in a repository.
-"""
-BOX_OWN = r"/(proc|sys|dev|\.tree)"
-"""What `/` of a box has beside the files of its image."""
 
 
 async def shown_answer(judge: Judge, task: Task) -> str:
@@ -39,8 +23,8 @@ async def shown_answer(judge: Judge, task: Task) -> str:
             async with judge.box(check) as box:
                 await change(box, task.reference or "")
                 paths = await box.changes()
-                if found := await _printed(box, ("bash", "-c", IN_GIT), "\n".join([*paths, ""])):
-                    return f"git has {found[0]}"
+                if text := await _printed(box, "in_git.sh", stdin="\n".join([*paths, ""])):
+                    return f"git has {text}"
                 names = [re.sub("^(src|lib)/", "", path) for path in paths if path.endswith(".py")]
                 if place := await installed(box, await spec_of(check), names):
                     return f"a release of the repository is installed: {place}"
@@ -53,19 +37,16 @@ async def installed(box: Box, spec: BoxSpec, names: Iterable[str]) -> str:
     """
     pattern = rf".*(-packages|\.egg|/_vendor)/({'|'.join(map(re.escape, names))})"
     folders = ["/"] if spec.image else [*usual_rules().shown, *map(str, spec.roots)]
-    _, *places = await _printed(box, (  # the first line shows that it ran, whatever its status
-        "find", ".", *folders, "-regextype", "posix-extended", "-path", ".", "-print",
-        "-o", "-regex", BOX_OWN, "-prune", "-o", "-regex", pattern, "-print", "-quit",
-    ))  # fmt: skip
-    return "".join(places)
+    return await _printed(box, "installed.sh", pattern, *folders)
 
 
-async def _printed(box: Box, command: Sequence[str], stdin: str = "") -> list[str]:
-    """The lines that a command prints. Raises SandboxError where it fails and prints none."""
-    data = stdin.encode("utf-8", "surrogateescape")
-    result = await box.run(command, stdin=data, wall_seconds=600.0)
-    lines = result.stdout.decode("utf-8", "replace").splitlines()
-    if result.ended is not Ended.EXITED or (result.status and not lines):
-        said = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise SandboxError(f"a box could not be searched: {said or result.detail}")
-    return lines
+async def _printed(box: Box, script: str, *arguments: str, stdin: str = "") -> str:
+    """What a script of this folder prints. Raises SandboxError where it fails."""
+    command = ("bash", "-c", Path(__file__).with_name(script).read_text(), script, *arguments)
+    result = await box.run(
+        command, stdin=stdin.encode("utf-8", "surrogateescape"), wall_seconds=600.0
+    )
+    if result.detail:
+        said = result.stderr.decode("utf-8", "replace").strip()
+        raise SandboxError(f"a box could not be searched: {result.detail}: {said}")
+    return " ".join(result.stdout.decode("utf-8", "replace").split())
