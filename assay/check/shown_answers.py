@@ -47,6 +47,6 @@ async def _printed(box: Box, script: str, *arguments: str, stdin: str = "") -> s
         command, stdin=stdin.encode("utf-8", "surrogateescape"), wall_seconds=600.0
     )
     if result.detail:
-        said = result.stderr.decode("utf-8", "replace").strip()
-        raise SandboxError(f"a box could not be searched: {result.detail}: {said}")
+        errors = result.stderr.decode("utf-8", "replace").strip()
+        raise SandboxError(f"a box could not be searched: {result.detail}: {errors}")
     return " ".join(result.stdout.decode("utf-8", "replace").split())

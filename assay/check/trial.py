@@ -84,10 +84,10 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     programs = [lazy_programs(task) | attacks_on(task) for task in targets]
     attacks = runner.run("running attacks", targets, programs, early=True)
     searches = run_sync(runner.search(targets))
-    for number, raw, shown in zip(open_tasks, attacks, searches, strict=True):
+    for number, raw, places in zip(open_tasks, attacks, searches, strict=True):
         # what an attack makes a check do that cannot be judged is no fault of the task
         judged = {name: run for name, run in raw.items() if not cannot_be_judged(run)}
-        findings[number] += [*_from_attacks(judged), *_not_judged(judged.values()), *shown]
+        findings[number] += [*_from_attacks(judged), *_not_judged(judged.values()), *places]
     return findings
 
 
