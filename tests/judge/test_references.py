@@ -11,7 +11,7 @@ import pytest
 
 from assay.errors import SandboxError
 from assay.judge import Job, Judge
-from assay.judge.prepared_task import ProxyFeatures
+from assay.judge.prepared_task import FEATURES_TO_TRY, ProxyFeatures
 from assay.judge.references import References
 from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import programs_run, task
@@ -89,6 +89,18 @@ def test_a_reference_that_never_passes_gives_no_features() -> None:
         all_references = references(lambda _: WRONG)
         assert await all_references.features(b"key", SORTED) is None
         assert all_references.known_features(b"key") is None
+
+    asyncio.run(run())
+
+
+def test_a_reference_that_the_machine_failed_is_tried_once_more() -> None:
+    full = Execution(Verdict.ERROR, "OSError: [Errno 28] No space left on device", total=1)
+    ends = iter([full] * len(FEATURES_TO_TRY))
+
+    async def run() -> None:
+        all_references = references(lambda _: next(ends, PASS))
+        assert await all_references.features(b"key", SORTED) == ProxyFeatures()
+        assert not all_references.fails_too(b"key", WRONG)
 
     asyncio.run(run())
 
