@@ -92,11 +92,23 @@ class Supervisor:
 
     def _open_slots(self, pool: Pool) -> None:
         """Make as many slots of one pool as it has jobs and processes that are kept, up to the
-        width.
+        width: first such whose turn no other pool takes, and these also in place of free slots
+        that would have to wait for their turn.
         """
         there = self._of(pool)
-        jobs = self.queue.waiting(pool) + sum(bool(slot.run or slot.kept) for slot in there)
-        for number in range(len(there), min(self.width, jobs)):
+        taken = {
+            one.turn
+            for one in self.slots
+            if one.pool != pool and (one.run or self.queue.waiting(one.pool))
+        }
+        turns = {(number, pool == INTERPRETERS) for number in range(self.width)} - {
+            slot.turn for slot in there
+        }
+        idle = sorted(turns - taken)
+        free = [slot.turn for slot in there if not (slot.run or slot.kept)]
+        missing = self.queue.waiting(pool) - len(free)
+        in_turn = min(missing + len(taken.intersection(free)), len(idle))
+        for number, _ in [*idle, *sorted(turns & taken)][: max(0, missing, in_turn)]:
             self.slots.append(self._new_slot(number, pool))  # close() must find it
 
     def _of(self, pool: Pool) -> list[Slot]:
