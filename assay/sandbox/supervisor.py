@@ -95,20 +95,14 @@ class Supervisor:
         width: first such whose turn no other pool takes, and these also in place of free slots
         that would have to wait for their turn.
         """
-        there = self._of(pool)
-        taken = {
-            one.turn
-            for one in self.slots
-            if one.pool != pool and (one.run or self.queue.waiting(one.pool))
-        }
-        turns = {(number, pool == INTERPRETERS) for number in range(self.width)} - {
-            slot.turn for slot in there
-        }
-        idle = sorted(turns - taken)
+        there, waits = self._of(pool), self.queue.waiting
+        busy = {one.turn for one in self.slots if one.pool != pool and (one.run or waits(one.pool))}
         free = [slot.turn for slot in there if not (slot.run or slot.kept)]
-        missing = self.queue.waiting(pool) - len(free)
-        in_turn = min(missing + len(taken.intersection(free)), len(idle))
-        for number, _ in [*idle, *sorted(turns & taken)][: max(0, missing, in_turn)]:
+        turns = {(number, pool == INTERPRETERS) for number in range(self.width)}
+        turns -= {slot.turn for slot in there}
+        missing = waits(pool) - len(free)
+        in_turn = min(missing + len(busy.intersection(free)), len(turns - busy))
+        for number, _ in [*sorted(turns - busy), *sorted(turns & busy)][: max(missing, in_turn, 0)]:
             self.slots.append(self._new_slot(number, pool))  # close() must find it
 
     def _of(self, pool: Pool) -> list[Slot]:

@@ -94,7 +94,7 @@ def test_a_reference_that_never_passes_gives_no_features() -> None:
 
 
 def test_a_reference_that_the_machine_failed_is_tried_once_more() -> None:
-    full = Execution(Verdict.ERROR, "OSError: [Errno 28] No space left on device", total=1)
+    full = Execution(Verdict.ERROR, detail="OSError: [Errno 28] No space left", total=1)
     ends = iter([full] * len(FEATURES_TO_TRY))
 
     async def run() -> None:
