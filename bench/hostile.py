@@ -179,8 +179,13 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
     before = open_files(os.getpid())
     async with Judge(LIMITS, slots) as judge:
         supervisor = judge._sandbox._process.pid
-        while len(zygotes(supervisor)) < slots:  # what starts is no growth
-            await judge.run(Job(TASK, f"{next(iter(BENIGN))}\n# {time.monotonic()}"))
+        for more in ("", "def save(x): open('x', 'w')"):  # with a folder, and without
+            pool = 0
+            while pool < slots:  # what starts is no growth
+                program, before_it = f"{next(iter(BENIGN))}\n{more}", len(zygotes(supervisor))
+                now = time.monotonic()
+                await judge.all([Job(TASK, f"{program}\n# {now} {slot}") for slot in range(slots)])
+                pool += len(zygotes(supervisor)) - before_it
         watch = Watch(supervisor)
         done = 0
         async for index, execution in judge.stream(
