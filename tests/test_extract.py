@@ -312,4 +312,4 @@ def test_hostile_text_is_read_in_linear_time(bomb: str) -> None:
         program(asked, bomb)
         program(asked, f"    x = 1\n{bomb}")
         program(asked, f"```python\n{bomb}")
-    assert time.process_time() - start < 4
+    assert time.process_time() - start < 8

@@ -71,7 +71,7 @@ def test_a_hostile_reply_takes_time_linear_in_its_length(form: CallFormat) -> No
     for piece in pieces:
         start = time.process_time()
         form.parse(form.opens + piece * 50_000 + form.closes, [BASH])
-        assert time.process_time() - start < 1
+        assert time.process_time() - start < 5  # where it grows with the square, minutes
 
 
 def test_a_tools_schema_is_that_of_chat_apis() -> None:
