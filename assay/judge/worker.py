@@ -132,7 +132,7 @@ def run_checks(
     if ended and ended[-1].how in ("wrong", "error"):
         detail = ended[-1].detail
         misused = MISUSED.match(detail)
-        foreign = connection.foreign if wants_objects(job, detail) else ""
+        foreign = connection.foreign if connection.foreign and wants_objects(job, detail) else ""
         if doubt := connection.doubts[True] or (misused and connection.doubts[False]) or foreign:
             connection.cannot(f"{doubt} ({detail})")
     if requests.failure and ended and ended[-1].how != "held":
