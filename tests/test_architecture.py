@@ -210,7 +210,6 @@ NO_NAMES = {
 """A name says what it names: `matches`, not `found`; `row`, not `one`."""
 LEFT = {
     "engines": {"kept", "named", "one", "own"},
-    "integrations": {"found", "given", "known", "one", "shown", "wanted"},
     "judge": NO_NAMES - {"kept", "seen"},
     "judges": {"found", "given", "known", "one", "said", "taken"},
     "rollout": {"drawn", "found", "given", "kept", "known", "made", "one", "own", "shown"},

@@ -12,15 +12,15 @@ from assay.tasks.rows import LeftOutError, Row
 from assay.types import Task
 
 
-def task_of(found: object, where: str) -> Task:
+def task_of(fields: object, where: str) -> Task:
     """The task of {"inputs", "outputs"}, with "fn_name" for a function, or of a list of asserts,
     which {"assert_case": [...]} may hold.
 
     Raises DataError for anything else, beginning with `where`.
     """
-    row = Row(found if isinstance(found, Mapping) else {"assert_case": found}, where)
+    row = Row(fields if isinstance(fields, Mapping) else {"assert_case": fields}, where)
     asserts, language = row.fields.get("assert_case"), row.language()
-    if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
+    if isinstance(asserts, list) and all(isinstance(line, str) for line in asserts):
         fields = {"task_id": "cases", "prompt": "", "language": language, "tests": asserts}
         fields["entry_point"] = called_by(asserts, row)
         return replace(jsonl.task_of(Row(fields, where)), stub=PRELUDE)

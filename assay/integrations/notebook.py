@@ -33,9 +33,9 @@ def main() -> None:
     signal.signal(signal.SIGALRM, too_long)
     with Path(RESULTS).open("w") as results:
         for number, source in enumerate(cells, start=1):
-            found = run_cell(source, f"<cell {number}>", module.__dict__, seconds)
-            found |= {"stdout": written(1, sys.stdout), "stderr": written(2, sys.stderr)}
-            print(json.dumps(found), file=results, flush=True)
+            result = run_cell(source, f"<cell {number}>", module.__dict__, seconds)
+            result |= {"stdout": written(1, sys.stdout), "stderr": written(2, sys.stderr)}
+            print(json.dumps(result), file=results, flush=True)
 
 
 def too_long(*_: object) -> None:
@@ -65,9 +65,9 @@ def run_cell(source: str, name: str, names: dict[str, Any], seconds: float) -> d
         trace = raised.__traceback__
         while trace and not trace.tb_frame.f_code.co_filename.startswith("<cell"):
             trace = trace.tb_next
-        shown = traceback.TracebackException(type(raised), raised, trace)
-        error.append({"ename": type(raised).__name__, "evalue": str(shown),
-                      "traceback": list(shown.format())})  # fmt: skip
+        summary = traceback.TracebackException(type(raised), raised, trace)
+        error.append({"ename": type(raised).__name__, "evalue": str(summary),
+                      "traceback": list(summary.format())})  # fmt: skip
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return {"display": display, "error": error}

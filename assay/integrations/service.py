@@ -98,7 +98,7 @@ class Service:
 
     async def judge_one(self, request: Request) -> Response:
         """Judge one program."""
-        job = wire.JudgeRequest.model_validate(await self.fields(request)).job(known=self.tasks)
+        job = wire.JudgeRequest.model_validate(await self.fields(request)).job(sent=self.tasks)
         execution = await self.unless_gone(request, self.judge.run(job))
         return answer(asdict(self.counted(execution)))
 
@@ -121,21 +121,23 @@ class Service:
 
     async def run_code(self, request: Request) -> Response:
         """Run a program on standard input, as SandboxFusion does."""
-        wanted = wire.RunRequest.model_validate(await self.fields(request))
-        folder = wanted.folder(language_named(wanted.language).source)
+        job = wire.RunRequest.model_validate(await self.fields(request))
+        folder = job.folder(language_named(job.language).source)
         run = self.judge.execute(
-            wanted.code, wanted.stdin or "", wanted.run_timeout, wanted.language,
+            job.code, job.stdin or "", job.run_timeout, job.language,
             folder if folder.files or folder.fetch else None,
         )  # fmt: skip
         return answer(wire.run_answer(await self.finished(request, run)))
 
     async def run_jupyter(self, request: Request) -> Response:
         """Run a notebook's cells, as SandboxFusion does; a cell that raises ends none after it."""
-        wanted = wire.JupyterRequest.model_validate(await self.fields(request))
-        folder = wanted.folder(language_named("python").source, RESULTS)
-        given = json.dumps([wanted.cells, wanted.cell_timeout])
-        run = self.judge.execute(NOTEBOOK, given, wanted.total_timeout, folder=folder)
-        return answer(wire.jupyter_answer(await self.finished(request, run), len(wanted.cells)))
+        notebook_run = wire.JupyterRequest.model_validate(await self.fields(request))
+        folder = notebook_run.folder(language_named("python").source, RESULTS)
+        cells = json.dumps([notebook_run.cells, notebook_run.cell_timeout])
+        run = self.judge.execute(NOTEBOOK, cells, notebook_run.total_timeout, folder=folder)
+        return answer(
+            wire.jupyter_answer(await self.finished(request, run), len(notebook_run.cells))
+        )
 
     async def finished(self, request: Request, work: Coroutine[Any, Any, Run]) -> Run:
         """What came of a program, counted. Raises HTTPException where its files are too large."""
@@ -149,29 +151,33 @@ class Service:
 
     async def get_prompts(self, request: Request) -> Response:
         """The prompts of a task set, as SandboxFusion gives them."""
-        wanted = wire.PromptsRequest.model_validate(await self.fields(request))
-        found = asyncio.to_thread(wire.tasks_of, wanted.dataset)
-        tasks = await self.unless_gone(request, found)
-        return answer(wire.prompts_answer(tasks.values(), wanted))
+        query = wire.PromptsRequest.model_validate(await self.fields(request))
+        tasks = await self.tasks_of(request, query.dataset)
+        return answer(wire.prompts_answer(tasks.values(), query))
 
     async def submit(self, request: Request) -> Response:
         """Judge a completion on a task of a task set, as SandboxFusion does."""
-        wanted = wire.SubmitRequest.model_validate(await self.fields(request))
-        found = asyncio.to_thread(wire.tasks_of, wanted.dataset)
-        task = (await self.unless_gone(request, found)).get(str(wanted.id))
+        submission = wire.SubmitRequest.model_validate(await self.fields(request))
+        task = (await self.tasks_of(request, submission.dataset)).get(str(submission.id))
         if task is None:
-            raise DataError(f"id: {wanted.dataset!r} has no task {wanted.id!r}; see /get_prompts")
-        program = extract.program(task, wanted.completion)
+            raise DataError(
+                f"id: {submission.dataset!r} has no task {submission.id!r}; see /get_prompts"
+            )
+        program = extract.program(task, submission.completion)
         execution = await self.unless_gone(request, self.judge.run(Job(task, program)))
-        return answer(wire.submit_answer(wanted, task, program, self.counted(execution)))
+        return answer(wire.submit_answer(submission, task, program, self.counted(execution)))
 
     async def evaluate(self, request: Request) -> Response:
         """Judge a completion on test cases, as SandboxFusion does."""
-        wanted = wire.CasesRequest.model_validate(await self.fields(request))
-        program, jobs = wanted.program_and_jobs()
-        every = bool(wanted.config.extra and wanted.config.extra.run_all_cases)
+        cases = wire.CasesRequest.model_validate(await self.fields(request))
+        program, jobs = cases.program_and_jobs()
+        every = bool(cases.config.extra and cases.config.extra.run_all_cases)
         executions = await self.unless_gone(request, self.each_case(jobs, every))
-        return answer(wire.cases_answer(wanted, program, executions))
+        return answer(wire.cases_answer(cases, program, executions))
+
+    async def tasks_of(self, request: Request, dataset: str) -> dict[str, Task]:
+        """The tasks of a set by their ids."""
+        return await self.unless_gone(request, asyncio.to_thread(wire.tasks_of, dataset))
 
     async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
         """The executions in order of the cases; without `to_the_end` up to the first failure."""
@@ -186,13 +192,8 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         """Whether the service can judge, and its load."""
-        broken = self.judge.broken
-        state = {
-            "ok": not broken,
-            "tier": probe_isolation().tier,
-            "slots": self.judge.slots,
-            **self.load(),
-        }
+        broken, tier = self.judge.broken, probe_isolation().tier
+        state = {"ok": not broken, "tier": tier, "slots": self.judge.slots, **self.load()}
         return answer(state | ({"error": broken} if broken else {}), 503 if broken else 200)
 
     async def terms(self, request: Request) -> Response:
@@ -232,13 +233,9 @@ class Service:
 
     async def fields(self, request: Request) -> dict[str, Any]:
         """The request's JSON object. Raises HTTPException for another, too large or slow body."""
-        if (
-            request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            != "application/json"
-        ):
-            raise HTTPException(
-                415, "send JSON, with Content-Type: application/json"
-            )  # no web page can, unasked
+        kind, _, _ = request.headers.get("content-type", "").partition(";")
+        if kind.strip().lower() != "application/json":  # no web page can send it, unasked
+            raise HTTPException(415, "send JSON, with Content-Type: application/json")
         body = await self.body(request)
         try:
             fields = json.loads(body)
@@ -301,13 +298,13 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
             await send(message)
 
         headers = dict(scope["headers"])
-        given = headers.get(b"authorization", b"")
+        header = headers.get(b"authorization", b"")
         path = scope["path"] if scope["path"] in paths else "other"
         try:
             if headers.keys() >= AMBIGUOUS:
                 both = "send Content-Length or Transfer-Encoding, not both"
                 await refused(400, both, {"Connection": "close"})(scope, receive, watched)
-            elif expected is None or path in OPEN or hmac.compare_digest(given, expected):
+            elif expected is None or path in OPEN or hmac.compare_digest(header, expected):
                 await app(scope, receive, watched)
             else:
                 refusal = refused(
@@ -373,7 +370,9 @@ def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> 
 
 def faults(error: ValidationError) -> str:
     """Each wrong field, and why it is wrong."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    return "; ".join(
+        f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
+    )
 
 
 async def _hung_up(request: Request) -> None:

@@ -41,8 +41,8 @@ def code_reward(
             fields = {
                 name: column[number] for name, column in columns.items() if isinstance(column, list)
             }
-            shown = prompt if isinstance(prompt, str) else ""
-            row = {"task_id": number, "prompt": shown} | {
+            text = prompt if isinstance(prompt, str) else ""
+            row = {"task_id": number, "prompt": text} | {
                 k: v for k, v in fields.items() if v is not None
             }
             task = task_of(Row(row, f"row {number} of the batch"))

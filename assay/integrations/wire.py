@@ -79,30 +79,30 @@ class JudgeRequest(Request):
 
     def job(
         self, where: str = "the request", common: Fields | None = None,
-        known: MutableMapping[str, Task] | None = None,
+        sent: MutableMapping[str, Task] | None = None,
     ) -> Job:  # fmt: skip
         """The program and its task, else the `common` one, else the one of the fields beside it.
-        `known` are whole tasks by their keys. Raises DataError, beginning with `where`.
+        `sent` are whole tasks by their keys. Raises DataError, beginning with `where`.
         """
         beside = self.model_extra or {}
-        given = next((one for one in (self.task, common) if one is not None), beside)
+        fields = next((task for task in (self.task, common) if task is not None), beside)
         row = Row({"program": self.program, "completion": self.completion}, where)
-        known, key = {} if known is None else known, self.task_key
-        if any("tree" in one for one in (given, *Row(given, where).items("checks", dict))):
+        sent, key = {} if sent is None else sent, self.task_key
+        if any("tree" in row for row in (fields, *Row(fields, where).items("checks", dict))):
             raise row.wrong("a repository's tree is a folder here, which no client may name")
-        if given.get("format") == exact.FORMAT:
-            key = key_of(given)
-            known[key] = known.get(key) or exact.task_of(Row(given, where))
+        if fields.get("format") == exact.FORMAT:
+            key = key_of(fields)
+            sent[key] = sent.get(key) or exact.task_of(Row(fields, where))
         if key is not None:
-            if key not in known:
+            if key not in sent:
                 raise UnknownTaskError(f"{where}: its task is not known; send it whole")
-            return Job(known[key], row.text("program"))
-        given = {"language": Row(beside, where).language(given), **given}
+            return Job(sent[key], row.text("program"))
+        fields = {"language": Row(beside, where).language(fields), **fields}
         if (self.program is None) == (self.completion is None):
             raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
-        of_cases = "outputs" in given or "assert_case" in given
-        whole = Row({"task_id": "request", "prompt": "", **given}, where)
-        task = cases.task_of(given, where) if of_cases else jsonl.task_of(whole)
+        of_cases = "outputs" in fields or "assert_case" in fields
+        whole = Row({"task_id": "request", "prompt": "", **fields}, where)
+        task = cases.task_of(fields, where) if of_cases else jsonl.task_of(whole)
         if self.program is None:
             return Job(task, extract.program(task, row.text("completion")))
         program = row.text("program")
@@ -122,10 +122,10 @@ class BatchRequest(Request):
 
     def all_jobs(self) -> list[Job]:
         """The jobs in their order. Raises DataError."""
-        jobs = [one.job(f"job {index}", self.task) for index, one in enumerate(self.jobs)]
-        known: dict[Task, Task] = {}
+        jobs = [job.job(f"job {index}", self.task) for index, job in enumerate(self.jobs)]
+        first_equal: dict[Task, Task] = {}
         # equal tasks become one object, which the judge prepares once
-        return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]
+        return [replace(job, task=first_equal.setdefault(job.task, job.task)) for job in jobs]
 
 
 class FolderRequest(Request):
@@ -262,9 +262,9 @@ class CasesRequest(Request):
             raise DataError(
                 "test cases of type function_call need 'fn_name', the function's name; add it"
             )
-        given = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name,
+        fields = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name,
                  "language": self.config.language}  # fmt: skip
-        task = cases.task_of(given, "test_cases")
+        task = cases.task_of(fields, "test_cases")
         program = extract.program(task, self.completion)
         return program, [Job(replace(task, checks=(check,)), program) for check in task.checks]
 
@@ -285,7 +285,7 @@ _loaded = lru_cache(SETS)(load)
 def prompts_answer(tasks: Iterable[Task], request: PromptsRequest) -> list[dict[str, Any]]:
     """SandboxFusion's list of Prompts."""
     return [
-        {"id": task.id, "prompt": "\n\n".join(one.content for one in messages(task)),
+        {"id": task.id, "prompt": "\n\n".join(message.content for message in messages(task)),
          "labels": {"programming_language": task.language}}
         for task in islice(tasks, request.offset, request.offset + request.limit)
     ]  # fmt: skip
@@ -317,7 +317,7 @@ def jupyter_answer(run: Run, cells: int) -> dict[str, Any]:
         "status": "Failed" if status == "Success" and len(ended) != cells else status,
         "message": message,
         "driver": _command(run.execution),
-        "cells": [one.model_dump() for one in ended],
+        "cells": [cell.model_dump() for cell in ended],
         "executor_pod_name": None,
         "files": _encoded({name: data for name, data in run.files.items() if name != RESULTS}),
     }
@@ -362,14 +362,14 @@ def cases_answer(
     was not wanted.
     """
     tests, pairs = [], request.pairs
-    for execution, given, expected in zip(executions, pairs.input, pairs.output, strict=False):
+    for execution, inputs, expected in zip(executions, pairs.input, pairs.output, strict=False):
         passed = execution.verdict is Verdict.PASS
         run = _judged(execution, request.config.language)
-        shown: dict[str, Any] = {"input": {"stdin": given}, "output": {"stdout": expected}}
+        info: dict[str, Any] = {"input": {"stdin": inputs}, "output": {"stdout": expected}}
         if request.of_function:
-            shown = {"type": "function_call", "fn_name": pairs.fn_name}
-            shown |= {"input": given, "output": expected}
-        tests.append({"passed": passed, "exec_info": run, "test_info": shown})
+            info = {"type": "function_call", "fn_name": pairs.fn_name}
+            info |= {"input": inputs, "output": expected}
+        tests.append({"passed": passed, "exec_info": run, "test_info": info})
     accepted = len(tests) == len(pairs.input) and all(test["passed"] for test in tests)
     return _eval_result(request.id, accepted, program, tests)
 

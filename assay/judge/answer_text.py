@@ -99,9 +99,9 @@ def reading(text: str) -> Reading:
 
 def with_unit(text: str) -> tuple[str, frozenset[str]]:
     """The text without the unit after it or the currency before it; and that."""
-    found = None
+    currency = None
     if money := CURRENCY.match(text):
-        text, found = money[1] + text[money.end() :], frozenset({CURRENCIES[money[2]]})
+        text, currency = money[1] + text[money.end() :], frozenset({CURRENCIES[money[2]]})
     if degree := not ANGLE.search(text) and DEGREE.search(text):
         return text[: degree.start()].rstrip(), frozenset({f"degree{degree[1]}"})
     if (unit := UNIT.search(text)) and any(map(str.isdigit, text[: unit.start()])):
@@ -109,8 +109,8 @@ def with_unit(text: str) -> tuple[str, frozenset[str]]:
     elif len(text) < LONG and (unit := BARE_UNIT.fullmatch(text)):
         body, words = unit[1], unit_of(unit[2], False)
     else:
-        return text, found or frozenset()
-    return (text, frozenset()) if words is None else (body, words | (found or frozenset()))
+        return text, currency or frozenset()
+    return (text, frozenset()) if words is None else (body, words | (currency or frozenset()))
 
 
 def unit_of(text: str, marked: bool) -> frozenset[str] | None:
@@ -118,20 +118,22 @@ def unit_of(text: str, marked: bool) -> frozenset[str] | None:
     they might be letters of a formula.
     """
     words = PARTS.findall(text.casefold())
-    known = [word in SHORT or word.removesuffix("s") in SHORT or len(word) > 3 for word in words]
+    plausible = [
+        word in SHORT or word.removesuffix("s") in SHORT or len(word) > 3 for word in words
+    ]
     if not words or NO_UNIT.intersection(words):
         return None
-    if not (marked or (all(known) and len(words[0]) > 1)):
+    if not (marked or (all(plausible) and len(words[0]) > 1)):
         return None
-    found = [SHORT.get(word) or word.removesuffix("s") or word for word in words]
-    return frozenset(" ".join(SHORT.get(word, word) for word in found).split())
+    names = [SHORT.get(word) or word.removesuffix("s") or word for word in words]
+    return frozenset(" ".join(SHORT.get(word, word) for word in names).split())
 
 
-def disagree(one: frozenset[str], other: frozenset[str]) -> bool:
+def disagree(first: frozenset[str], second: frozenset[str]) -> bool:
     """Whether two units are not the same; none agrees with any."""
-    if not (one and other):
+    if not (first and second):
         return False
-    return bool((one ^ other) & {"per", "^2", "^3"}) or not (one <= other or other <= one)
+    return bool((first ^ second) & {"per", "^2", "^3"}) or not (first <= second or second <= first)
 
 
 def plain_number(text: str, anywhere: bool = False) -> tuple[Fraction, bool] | None:
@@ -143,46 +145,46 @@ def plain_number(text: str, anywhere: bool = False) -> tuple[Fraction, bool] | N
     if anywhere and not SEVERAL.search(text.replace(",\\!", "")):
         text = text.rpartition("=")[2]
     bare = MARKUP.sub(r"\1", FRACTION.sub(r"\1/\2", text))
-    found = PLAIN.fullmatch(bare)
+    match = PLAIN.fullmatch(bare)
     words = anywhere and not (OPERATORS.search(bare) or GLUED.search(text))
     words = words and NO_UNIT.isdisjoint(PARTS.findall(text.casefold()))
-    if found is None and words and len(NUMBER.findall(text)) == 1:
-        found = PLAIN.search(bare)
-    if found is None:
+    if match is None and words and len(NUMBER.findall(text)) == 1:
+        match = PLAIN.search(bare)
+    if match is None:
         return None
-    sign, over, under, percent = found.groups()
-    above, below = (Fraction((one or "1").replace(",", "")) for one in (over, under))
+    sign, over, under, percent = match.groups()
+    above, below = (Fraction((digits or "1").replace(",", "")) for digits in (over, under))
     return ((-above if sign == "-" else above) / below, bool(percent)) if below else None
 
 
-def same_number(one: tuple[Fraction, bool], other: tuple[Fraction, bool]) -> bool:
+def same_number(first: tuple[Fraction, bool], second: tuple[Fraction, bool]) -> bool:
     """Whether two numbers are equal; 50% is the same as 50 and as 0.5."""
-    values = [{value, value / 100 if percent else value} for value, percent in (one, other)]
-    return one[0] == other[0] if one[1] == other[1] else bool(values[0] & values[1])
+    values = [{value, value / 100 if percent else value} for value, percent in (first, second)]
+    return first[0] == second[0] if first[1] == second[1] else bool(values[0] & values[1])
 
 
-def unnamed(one: str, other: str) -> tuple[str, str, bool]:
+def unnamed(answer: str, other: str) -> tuple[str, str, bool]:
     """Two answers without the names of what they say the value of, as in `x = 5` and
     `(x, y) = (3, 2)`; and whether they are to be compared as equations.
     """
-    texts = [last_side(one), last_side(other)]
+    texts = [last_side(answer), last_side(other)]
     first, second = map(NAMES.match, texts)
     if first or second:
         same = first and second and re.findall(r"\w", first[1]) == re.findall(r"\w", second[1])
-        one, other = (
-            found[2] if found and (same or in_order(found[1])) else text
-            for found, text in zip((first, second), texts, strict=True)
+        answer, other = (
+            names[2] if names and (same or in_order(names[1])) else text
+            for names, text in zip((first, second), texts, strict=True)
         )
-        return one, other, False
+        return answer, other, False
     first, second = map(NAME.match, texts)
     if first and not LETTERS.search(first[2]) and not SEVERAL.search(first[2]):
         return first[2], second[2] if second else texts[1], False  # an equation is not its solution
     crossed = first and second and first[1] in second[2] and second[1] in first[2]
-    named = all(
-        found or "=" not in text for found, text in zip((first, second), texts, strict=True)
+    is_value = all(
+        name or "=" not in text for name, text in zip((first, second), texts, strict=True)
     )
-    if crossed or not named or any("," in text for text in texts):
-        return texts[0], texts[1], bool(crossed) or not named
+    if crossed or not is_value or any("," in text for text in texts):
+        return texts[0], texts[1], bool(crossed) or not is_value
     return first[2] if first else texts[0], second[2] if second else texts[1], False
 
 

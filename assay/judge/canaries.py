@@ -51,9 +51,9 @@ def canaries(
     of others there are none.
     """
     trees = dict[str, ast.Module | None]()
-    made = list[Canary]()
+    planted = list[Canary]()
     for test in tests:
-        if len(made) == most:
+        if len(planted) == most:
             break
         path = test.partition("::")[0]
         if path not in trees:
@@ -63,8 +63,8 @@ def canaries(
                 trees[path] = None
         tree = trees[path]
         if tree is not None and (canary := canary_of(test, tree, f"{random.getrandbits(40):x}")):
-            made.append(canary)
-    return made
+            planted.append(canary)
+    return planted
 
 
 def canary_of(test: str, tree: ast.Module, word: str) -> Canary | None:
@@ -74,7 +74,7 @@ def canary_of(test: str, tree: ast.Module, word: str) -> Canary | None:
     path, *scopes, last = test.split("::")
     name, bracket, parameters = last.partition("[")
     body = members(tree, scopes[0]) if scopes else tree.body
-    functions = [one for one in body if isinstance(one, Function) and one.name == name]
+    functions = [node for node in body if isinstance(node, Function) and node.name == name]
     if len(scopes) > 1 or not functions or not is_turned(functions[-1]):
         return None
     function = Turner().visit(copy.deepcopy(functions[-1]))
@@ -90,13 +90,13 @@ def canary_of(test: str, tree: ast.Module, word: str) -> Canary | None:
 
 def members(tree: ast.Module, name: str) -> list[ast.stmt]:
     """The statements of a class and of those in the file that it inherits from, its own last."""
-    classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
-    found, names = list[ast.stmt](), [name]
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    statements, names = list[ast.stmt](), [name]
     for inherited in names:
-        if one := classes.pop(inherited, None):
-            found[:0] = one.body
-            names += [base.id for base in one.bases if isinstance(base, ast.Name)]
-    return found
+        if ancestor := classes.pop(inherited, None):
+            statements[:0] = ancestor.body
+            names += [base.id for base in ancestor.bases if isinstance(base, ast.Name)]
+    return statements
 
 
 def is_turned(function: Function) -> bool:
@@ -104,16 +104,16 @@ def is_turned(function: Function) -> bool:
     the test is not one that is expected to fail.
     """
     if any(
-        "xfail" in ast.unparse(one) or "expectedFailure" in ast.unparse(one)
-        for one in function.decorator_list
+        "xfail" in ast.unparse(decorator) or "expectedFailure" in ast.unparse(decorator)
+        for decorator in function.decorator_list
     ):
         return False
     for statement in function.body:
         if isinstance(statement, ast.Assert):
             return True
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            called = statement.value.func
-            if isinstance(called, ast.Attribute) and called.attr in TURNED:
+            callee = statement.value.func
+            if isinstance(callee, ast.Attribute) and callee.attr in TURNED:
                 return True
         if any(isinstance(node, ast.Return | ast.Yield) for node in ast.walk(statement)):
             return False

@@ -37,16 +37,16 @@ def image_folder(name: str) -> Path:
     path = Path(name)
     if path.is_absolute() and path.is_dir():
         return path.resolve()
-    tool, image = held().get(full_name(name), ("", ""))
+    tool, image = local_images().get(full_name(name), ("", ""))
 
-    def fill(made: Path) -> None:
+    def fill(folder: Path) -> None:
         LOG.warning("unpacking the image %s, once", name)
         if tool == BUILDER:
             subprocess.run(
-                [tool, *BUILD, made, path.absolute()], check=True, stdout=subprocess.DEVNULL
+                [tool, *BUILD, folder, path.absolute()], check=True, stdout=subprocess.DEVNULL
             )
         else:
-            export(tool, image, made)
+            export(tool, image, folder)
 
     try:
         if path.suffix == ".sif" and path.is_file():
@@ -73,7 +73,7 @@ def image_folder(name: str) -> Path:
 
 def is_here(name: str) -> bool:
     """Whether an image that a stranger's row names can be unpacked: of a tool's, or Apptainer's."""
-    return (name.endswith(".sif") and os.path.lexists(name)) or full_name(name) in held()
+    return (name.endswith(".sif") and os.path.lexists(name)) or full_name(name) in local_images()
 
 
 def full_name(name: str) -> str:
@@ -84,7 +84,7 @@ def full_name(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def held() -> dict[str, tuple[str, str]]:
+def local_images() -> dict[str, tuple[str, str]]:
     """The images that are here, by full name: the tool that holds each, and its id."""
     images = dict[str, tuple[str, str]]()
     for tool in filter(shutil.which, TOOLS):
@@ -101,27 +101,27 @@ def made_once(name: str, fill: Callable[[Path], None]) -> Path:
     folder = cache / "assay" / "trees" / name
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=folder.parent))
-        made.chmod(0o755)
+        partial_folder = Path(tempfile.mkdtemp(dir=folder.parent))
+        partial_folder.chmod(0o755)
         try:
-            fill(made)
-            made.rename(folder)
+            fill(partial_folder)
+            partial_folder.rename(folder)
         except OSError:
             if not folder.is_dir():  # no other process was faster
                 raise
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(partial_folder, ignore_errors=True)
     return folder
 
 
-def export(tool: str, image: str, made: Path) -> None:
+def export(tool: str, image: str, folder: Path) -> None:
     """Unpack an image that a tool holds. Raises OSError, TarError, SubprocessError."""
     run = partial(subprocess.run, check=True, stdout=subprocess.PIPE, text=True)
     container = run([tool, "create", "--pull=never", image, "true"]).stdout.strip()
     try:
         with subprocess.Popen([tool, "export", container], stdout=subprocess.PIPE) as exporting:
             assert exporting.stdout is not None
-            unpack(exporting.stdout, made)
+            unpack(exporting.stdout, folder)
         if exporting.returncode:
             raise OSError(f"{tool} export ended with status {exporting.returncode}")
     finally:
@@ -140,13 +140,13 @@ class ImageTar(tarfile.TarFile):
     makedev = makefifo
 
 
-def unpack(stream: IO[bytes], made: Path) -> None:
+def unpack(stream: IO[bytes], folder: Path) -> None:
     """Unpack a tar file of an image. Raises OSError, TarError."""
     with ImageTar.open(fileobj=stream, mode="r|") as archive:
-        archive.extractall(made, filter=harmless)
+        archive.extractall(folder, filter=harmless)
 
 
-def harmless(member: tarfile.TarInfo, made: str) -> tarfile.TarInfo | None:
+def harmless(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
     """A member as it is unpacked: ours, without set-user-id; no device, no pipe and no hard link to
     what is no file here. Other links may lead anywhere, since only boxes follow them, but nothing
     is written through one. Raises FilterError.
@@ -156,7 +156,7 @@ def harmless(member: tarfile.TarInfo, made: str) -> tarfile.TarInfo | None:
     for name in [member.name, member.linkname][: 1 + member.islnk()]:
         path = PurePosixPath(name.lstrip("/"))
         written = path.parents if member.issym() else (path, *path.parents)
-        if ".." in path.parts or any(Path(made, part).is_symlink() for part in written):
-            raise tarfile.OutsideDestinationError(member, f"{made}/{path}")
-    made_of = (tarfile.tar_filter if member.issym() else tarfile.data_filter)(member, made)
-    return made_of if not member.islnk() or Path(made, member.linkname).is_file() else None
+        if ".." in path.parts or any(Path(folder, part).is_symlink() for part in written):
+            raise tarfile.OutsideDestinationError(member, f"{folder}/{path}")
+    filtered = (tarfile.tar_filter if member.issym() else tarfile.data_filter)(member, folder)
+    return filtered if not member.islnk() or Path(folder, member.linkname).is_file() else None

@@ -49,8 +49,8 @@ def repeating(whole: str, digits: str, period: str) -> str:
 
 NUMBERS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?=\.[0-9])"),
-     lambda found: found[0].replace(",", "")),
-    (re.compile(r"\A(-?[0-9]{1,3})((?: [0-9]{3})+)\Z"), lambda found: found[0].replace(" ", "")),
+     lambda match: match[0].replace(",", "")),
+    (re.compile(r"\A(-?[0-9]{1,3})((?: [0-9]{3})+)\Z"), lambda match: match[0].replace(" ", "")),
     (re.compile(r"(?<![0-9.a-zA-Z])([0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]+)(?![0-9.a-zA-Z])"),
      r"(\1\\cdot 10^{\2})"),
     (re.compile(r"(?<![\^_.0-9a-zA-Z])([0-9]+) *\\[dtc]?frac *"
@@ -59,10 +59,10 @@ NUMBERS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
     (re.compile(r"(?<![\^_.0-9a-zA-Z])([0-9]+) +([0-9]+)/([0-9]+)(?![0-9.])"),
      r"(\1+\\frac{\2}{\3})"),
     (re.compile(r"([0-9]*)\.([0-9]*)\\overline *\{([0-9]+)\}"),
-     lambda found: repeating(*found.groups())),
+     lambda match: repeating(*match.groups())),
     (re.compile(r"([0-9)]) *\((?=[^a-zA-Z]*\))"), r"\1\\cdot ("),
     (re.compile(r"(?<![0-9.])([0-9]*)\.([0-9]+)(?![0-9.])"),
-     lambda found: rf"(\frac{{{found[1]}{found[2]}}}{{1{'0' * len(found[2])}}})"),
+     lambda match: rf"(\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}})"),
 )  # fmt: skip
 """Thousands, powers of ten, mixed and decimal numbers, which the parser reads as others."""
 DEGREES = re.compile(r"([0-9]+|\([^()]*\)) *\^ *(?:\{ *\\circ *\}|\\circ(?![a-zA-Z]))")
@@ -139,7 +139,7 @@ class Form:
         """The form of a text. Raises many kinds where it is no formula."""
         exact, about, _ = text.partition(r"\approx")
         text = exact if about and CHAIN.search(exact + "=") and not name_only(exact) else text
-        either = [one for one in JOINED.split(text) if one is not None]
+        either = [part for part in JOINED.split(text) if part is not None]
         parts, joints = either[::2], set(either[1::2])
         if COMPARES.search(text) and joints == {"or"}:
             return self.of(sympy.Or(*map(parsed, parts)))
@@ -164,28 +164,30 @@ class Form:
             return self.members(value, "set" if kind == "FiniteSet" else "union")
         if isinstance(value, sympy.MatrixBase | sympy.MatrixExpr):
             rows = sympy.Matrix(value.doit()).tolist()
-            return ["matrix", *([self.of(one) for one in row] for row in rows)]
+            return ["matrix", *([self.of(entry) for entry in row] for row in rows)]
         if isinstance(value, sympy.Tuple):
             return ["tuple", *map(self.of, value)]
         if value in (sympy.S.EmptySet, sympy.S.Reals, sympy.S.Integers):
             return ["all", str(value)]
         if not isinstance(value, sympy.Expr):
             raise ValueError(f"{kind} is no formula")
-        names = sorted(one.name for one in value.free_symbols if one.name != "i")
-        values = [shown(number(one)) for one in self.at_points(value)]
+        names = sorted(symbol.name for symbol in value.free_symbols if symbol.name != "i")
+        values = [digits_of(number(point)) for point in self.at_points(value)]
         return [names, *values] if names else values[0]
 
     def members(self, value: Any, kind: str) -> Any:
         """A list, a set or a union: of equations and inequalities, which letter each is of."""
         members = getattr(value, "_unsorted_args", value.args)
-        bounds = [one for one in members if isinstance(one, sympy.core.relational.Relational)]
-        letters = {str(letter) for one in bounds for letter in one.free_symbols}
-        if len(letters) == 1 and bounds and not any(one.is_Equality for one in bounds):
+        bounds = [
+            member for member in members if isinstance(member, sympy.core.relational.Relational)
+        ]
+        letters = {str(letter) for member in bounds for letter in member.free_symbols}
+        if len(letters) == 1 and bounds and not any(member.is_Equality for member in bounds):
             return self.of(solution(sympy.And(*bounds)))
-        several = len({frozenset(one.free_symbols) for one in bounds}) > 1
-        names = [sorted(map(str, one.free_symbols)) if several else [] for one in members]
-        parts = [[*letters, self.of(one)] if letters else self.of(one)
-                 for letters, one in zip(names, members, strict=True)]  # fmt: skip
+        several = len({frozenset(member.free_symbols) for member in bounds}) > 1
+        names = [sorted(map(str, member.free_symbols)) if several else [] for member in members]
+        parts = [[*letters, self.of(member)] if letters else self.of(member)
+                 for letters, member in zip(names, members, strict=True)]  # fmt: skip
         texts = list(map(json.dumps, parts))
         if self.ordered and kind == "set" and len(texts) > 1:
             return ["list", *texts]
@@ -200,13 +202,13 @@ class Form:
         if len(value.free_symbols) == 1 and not two_sided:
             return self.of(solution(value))
         above, below = (value.lhs, value.rhs) if two_sided else (value.gts, value.lts)
-        values = [number(one) for one in self.at_points(above - below)]
+        values = [number(point) for point in self.at_points(above - below)]
         scale = values[0] if two_sided else abs(values[0])
         if scale == 0:
             raise ValueError("it has no scale")
         names = sorted(map(str, value.free_symbols))
         form = [kind if two_sided else "Strict" in kind, names]
-        return [*form, *(shown(number(one / scale)) for one in values)]
+        return [*form, *(digits_of(number(difference / scale)) for difference in values)]
 
     def at_points(self, value: Any) -> Iterator[Any]:
         """The formula with numbers for its letters, at each point."""
@@ -214,8 +216,8 @@ class Form:
             raise ValueError("it is a question, and no answer")
         for at, (low, high) in enumerate(RANGES):
             places = {
-                one: sympy.I if one.name == "i" else self.place(one.name, at, low, high)
-                for one in value.free_symbols
+                symbol: sympy.I if symbol.name == "i" else self.place(symbol.name, at, low, high)
+                for symbol in value.free_symbols
             }
             yield value.xreplace(places)
 
@@ -230,8 +232,10 @@ def solution(value: Any) -> Any:
     """The set of what fulfils inequalities in one letter. Raises ValueError where one of them is to
     be solved first: that is the question.
     """
-    for one in value.atoms(sympy.core.relational.Relational):
-        if not any(side in (letter, -letter) for side in one.args for letter in one.free_symbols):
+    for bound in value.atoms(sympy.core.relational.Relational):
+        if not any(
+            side in (letter, -letter) for side in bound.args for letter in bound.free_symbols
+        ):
             raise ValueError("it is not solved")
     return value.as_set()
 
@@ -248,20 +252,20 @@ def is_name(value: Any) -> bool:
 
 def number(value: Any) -> Any:
     """Its value to more digits than are shown."""
-    found = value.doit()
-    found = found if found.is_Rational else found.evalf(DIGITS + 20)
-    if not (found.is_number and (found.is_finite or found in (sympy.oo, -sympy.oo))):
+    result = value.doit()
+    result = result if result.is_Rational else result.evalf(DIGITS + 20)
+    if not (result.is_number and (result.is_finite or result in (sympy.oo, -sympy.oo))):
         raise ValueError("it has no value")
-    return found
+    return result
 
 
-def shown(value: Any) -> str:
+def digits_of(value: Any) -> str:
     """A number's digits; its real and its imaginary part where it has that."""
     parts: Sequence[Any] = [
-        sympy.Float(0) if getattr(one, "_prec", 9) == 1 else one for one in value.as_real_imag()
+        sympy.Float(0) if getattr(part, "_prec", 9) == 1 else part for part in value.as_real_imag()
     ]
-    texts = [str(one if one.is_Rational and abs(one) > 10**DIGITS else one.evalf(DIGITS))
-             for one in parts]  # fmt: skip
+    texts = [str(part if part.is_Rational and abs(part) > 10**DIGITS else part.evalf(DIGITS))
+             for part in parts]  # fmt: skip
     return texts[0] if parts[1] == 0 else " ".join(texts)
 
 

@@ -90,8 +90,8 @@ def parse(diff: str) -> list[FileChange]:
             old, new = _name(lines[at][4:], "a/"), _name(lines[at + 1][4:], "b/")
             change, at = replace(change, old=old, new=new), at + 2
         hunks = []
-        while at < len(lines) and (found := HUNK.match(lines[at])):
-            hunk, at = _hunk(lines, at + 1, found)
+        while at < len(lines) and (head := HUNK.match(lines[at])):
+            hunk, at = _hunk(lines, at + 1, head)
             hunks.append(hunk)
         if change.old is None and change.new is None:
             raise PatchError("a file is both new and removed")
@@ -172,7 +172,7 @@ def _hunk(lines: list[str], at: int, head: re.Match[str]) -> tuple[Hunk, int]:
             new.append(f"{line[1:]}\n")
             new_left -= 1
         at += 1
-    texts = ["".join(one).removesuffix("\n" if ends else "") for one, ends in
+    texts = ["".join(side).removesuffix("\n" if ends else "") for side, ends in
              ((old, ends_old), (new, ends_new))]  # fmt: skip
     return Hunk(int(head[1]), int(head[3]), *texts), at
 

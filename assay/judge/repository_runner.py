@@ -225,8 +225,8 @@ class Plugin:
         for cut in (test for test in self._job.tests if "[" in test and not test.endswith("]")):
             whole = [test for test in items if test.startswith(cut)]
             items.update({cut: items[whole[0]]} if len(whole) == 1 else {})
-        chosen = [test for test in self._job.tests or items if test in items]
-        send(self._stream, {"ids": chosen, "error": self._error})
+        present = [test for test in self._job.tests or items if test in items]
+        send(self._stream, {"ids": present, "error": self._error})
         gc.collect()
         gc.freeze()  # forks then copy fewer pages
         for line in self._stream.makefile("rb"):

@@ -45,9 +45,9 @@ def tree_of(check: RepositoryTests) -> Path:
 def unpacked(file: Path) -> Path:
     """The folder of what a tar file holds, made once below the user's cache. Raises DataError."""
 
-    def unpack(made: Path) -> None:
+    def unpack(target: Path) -> None:
         with tarfile.open(file) as archive:
-            archive.extractall(made, filter="data")
+            archive.extractall(target, filter="data")
 
     try:
         digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
@@ -118,10 +118,10 @@ def files_of(check: RepositoryTests) -> tuple[str, ...]:
 def import_paths(check: RepositoryTests, tree: Path) -> list[str]:
     """The folders that imports search: relative to the tree, but for those outside."""
     if paths := check.environment.get("PYTHONPATH"):
-        named = [path for path in paths.split(":") if path]
-        inside = [os.path.relpath(Path(check.tree, path), check.tree) for path in named]
+        folders = [path for path in paths.split(":") if path]
+        inside = [os.path.relpath(Path(check.tree, path), check.tree) for path in folders]
         return [
-            old if new.startswith("../") else new for old, new in zip(named, inside, strict=True)
+            old if new.startswith("../") else new for old, new in zip(folders, inside, strict=True)
         ]
     return [path for path in ("src", ".") if (tree / path).is_dir()]
 
@@ -138,15 +138,15 @@ def with_patch(tree: Path, diff: str) -> Path:
     leaves alone are links to those of the tree. Raises PatchError, OSError.
     """
 
-    def copy(made: Path) -> None:
-        shutil.copytree(tree, made, symlinks=True, copy_function=_link, dirs_exist_ok=True)
+    def copy(target: Path) -> None:
+        shutil.copytree(tree, target, symlinks=True, copy_function=_link, dirs_exist_ok=True)
         for path, text in apply(parse(diff), reader(RepositoryTests(str(tree), (), ()))).items():
-            if not (made / path).parent.resolve().is_relative_to(made.resolve()):
+            if not (target / path).parent.resolve().is_relative_to(target.resolve()):
                 raise PatchError(f"{path} leads out of the tree")
-            (made / path).unlink(missing_ok=True)
+            (target / path).unlink(missing_ok=True)
             if text is not None:
-                (made / path).parent.mkdir(parents=True, exist_ok=True)
-                (made / path).write_bytes(text.encode("utf-8", "surrogateescape"))
+                (target / path).parent.mkdir(parents=True, exist_ok=True)
+                (target / path).write_bytes(text.encode("utf-8", "surrogateescape"))
 
     key = f"{digest_of(str(tree))} {diff}".encode("utf-8", "surrogatepass")
     return made_once(hashlib.blake2b(key, digest_size=16).hexdigest(), copy)

@@ -389,11 +389,11 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         (tmp_path / "bin" / name).chmod(0o755)
         return log
 
-    for cached in (images.held, images.image_folder):
+    for cached in (images.local_images, images.image_folder):
         cached.cache_clear()
     yield install
     shutil.rmtree(tmp_path)
-    for cached in (images.held, images.image_folder):
+    for cached in (images.local_images, images.image_folder):
         cached.cache_clear()
 
 

@@ -45,20 +45,20 @@ class Wire:
         self._decode = json.JSONDecoder(object_hook=self._decoded).decode
         self._unsent: list[str] = []
         self._callbacks: dict[int, Callable[[], object]] = {}
-        self._made = 0
+        self._last_number = 0
 
     def call(self, number: int, name: str, *arguments: Any) -> Any:
         """Call a function of the object of this number.
 
         Raises RuntimeError with what it raised, ConnectionError where the simulator has ended.
         """
-        made = 0 if name.startswith(NO_ANSWER) else None
+        new = 0 if name.startswith(NO_ANSWER) else None
         if name.startswith(MAKES):
-            made = self._made = self._made + 1
+            new = self._last_number = self._last_number + 1
         if name == "deregister":
             self._callbacks.pop(number, None)
-        self._unsent.append(self._encode((number, name, arguments, made)) + "\n")
-        return self._answer() if made is None else Remote(made, self) if made else None
+        self._unsent.append(self._encode((number, name, arguments, new)) + "\n")
+        return self._answer() if new is None else Remote(new, self) if new else None
 
     def go_on(self) -> None:
         """Let the simulation go on until it has ended."""
@@ -71,8 +71,8 @@ class Wire:
             return {"bytes": value.decode("latin-1")}
         if isinstance(value, Remote):
             return {"object": value.number}
-        self._callbacks[self._made] = value
-        return {"callback": self._made}
+        self._callbacks[self._last_number] = value
+        return {"callback": self._last_number}
 
     def _decoded(self, fields: dict[str, Any]) -> object:
         text = fields.get("bytes")
@@ -126,18 +126,18 @@ def run(command: list[str], environment: Mapping[str, str], enclose: Callable[[]
 
     module: Any = simulator
     ours, theirs = socket.socketpair()  # unlike a pipe, a design cannot open it in /proc
-    given = {name: environment[name] for name in KEPT} | {
+    variables = {name: environment[name] for name in KEPT} | {
         "ASSAY_SOCKET": str(theirs.fileno()), "GPI_LOG_LEVEL": "ERROR",
         "LD_LIBRARY_PATH": str(config.libs_dir), "PYTHONPATH": environment["ASSAY_PATH"],
         "PYGPI_USERS": "simulation:start",
     }  # fmt: skip
     simulation = subprocess.Popen(
-        command, env=given, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(theirs.fileno(),),
+        command, env=variables, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(theirs.fileno(),),
         preexec_fn=enclose,
     )  # fmt: skip
     theirs.close()
     wire = Wire(ours)
-    for name in (one for one in dir(module) if one.islower() and one[0] != "_"):
+    for name in (name for name in dir(module) if name.islower() and name[0] != "_"):
         setattr(module, name, partial(wire.call, 0, name))
     for name in LOCAL:
         setattr(module, name, lambda *_: True)

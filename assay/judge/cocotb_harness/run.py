@@ -33,20 +33,20 @@ UNLOADED = 3
 folder, packages = Path.cwd(), Path(pygpi.__file__).parents[1]
 readable = [*TOOLS, sys.base_prefix, f"{folder}/code", f"{folder}/simulator"]
 readable += [f"{packages}/{name}" for name in ("cocotb", "cocotb_tools", "pygpi")]
-said: dict[str, Any] = {"status": 0, "tests": [], "compiler": "", "fault": "", "built": False}
+report: dict[str, Any] = {"status": 0, "tests": [], "compiler": "", "fault": "", "built": False}
 
 
-def enclose(shown: Sequence[str], writable: Sequence[str] = ()) -> None:
+def enclose(visible: Sequence[str], writable: Sequence[str] = ()) -> None:
     """Give up all files but these. Raises OSError."""
     if not writable:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if landlock.abi():
-        landlock.restrict(shown, [str(packages)], writable)
+        landlock.restrict(visible, [str(packages)], writable)
 
 
 def execute(runner: Any, commands: Sequence[Sequence[str]], cwd: Path, _: object = None) -> None:
     """What cocotb's runner does with commands. Raises RuntimeError where one fails."""
-    said["built"] = True
+    report["built"] = True
     for command in commands:
         if command[0] == "vvp":
             simulate(command[command.index(str(runner.sim_file)) :], runner.env, str(cwd))
@@ -57,8 +57,8 @@ def execute(runner: Any, commands: Sequence[Sequence[str]], cwd: Path, _: object
             preexec_fn=partial(enclose, readable, [str(cwd)]),
         )  # fmt: skip
         if done.returncode:
-            said["compiler"] = done.stderr[:4000] or "the compiler failed"
-            raise RuntimeError(said["compiler"])
+            report["compiler"] = done.stderr[:4000] or "the compiler failed"
+            raise RuntimeError(report["compiler"])
 
 
 def simulate(arguments: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
@@ -79,16 +79,16 @@ def simulate(arguments: Sequence[str], environment: Mapping[str, str], cwd: str)
         finally:
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    before = len(said["tests"])
+    before = len(report["tests"])
     with suppress(OSError, ElementTree.ParseError):
         for case in ElementTree.parse(environment["COCOTB_RESULTS_FILE"]).iter("testcase"):
-            failed = [one for one in case if one.tag in ("failure", "error")]
-            why = "; ".join(one.get("message") or one.tag for one in failed)
-            said["tests"].append([case.get("name"), why])
-    if len(said["tests"]) == before:
-        said["tests"].append(["a simulation", "it ended before its tests did"])
+            failed = [outcome for outcome in case if outcome.tag in ("failure", "error")]
+            why = "; ".join(outcome.get("message") or outcome.tag for outcome in failed)
+            report["tests"].append([case.get("name"), why])
+    if len(report["tests"]) == before:
+        report["tests"].append(["a simulation", "it ended before its tests did"])
     if status == UNLOADED:
-        said["fault"] = "its tests cannot be loaded"
+        report["fault"] = "its tests cannot be loaded"
     if status:
         raise RuntimeError("the process of the tests failed")
 
@@ -105,5 +105,5 @@ def main(job: Mapping[str, Any]) -> None:
     os.chdir("code/rundir")
     quiet = ["-q", "-s", "--tb=short", "-c/dev/null", f"--rootdir={folder}/src"]
     tests = [f"{folder}/{name}" for name in job["tests"]]
-    said["status"] = int(pytest.main([*quiet, "-pno:cacheprovider", *tests]))
-    os.write(out, json.dumps(said).encode())
+    report["status"] = int(pytest.main([*quiet, "-pno:cacheprovider", *tests]))
+    os.write(out, json.dumps(report).encode())

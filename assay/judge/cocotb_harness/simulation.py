@@ -38,7 +38,7 @@ class Service:
     def serve(self) -> None:
         """Call what the tests name, until they let the simulation go on."""
         while line := self._read():
-            number, name, arguments, made = self._decode(line)
+            number, name, arguments, new = self._decode(line)
             if name == "go_on":
                 return
             try:
@@ -46,10 +46,10 @@ class Service:
             except Exception as error:  # noqa: BLE001  the tests get it
                 self._send(["raised", f"{type(error).__name__}: {error}"])
             else:
-                if made is None:
+                if new is None:
                     self._send(["value", value])
-                elif made:
-                    self._objects[made] = value
+                elif new:
+                    self._objects[new] = value
         os._exit(1)
 
     def fired(self, number: int) -> None:

@@ -71,8 +71,8 @@ def files_of(check: Harness, program: str) -> dict[str, str]:
     _, *parts = FILE.split(program)
     if len(check.targets) == 1 or not parts:
         return {check.targets[0]: program}
-    named = dict(zip(parts[::2], parts[1::2], strict=True))
-    return {name: text for name, text in named.items() if name in check.targets}
+    texts = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {name: text for name, text in texts.items() if name in check.targets}
 
 
 def joined(files: Mapping[str, str]) -> str:
@@ -110,7 +110,9 @@ def decide(result: Result) -> Decision:
     if fault or broken:
         return Decision(Verdict.INFRA, f"{SETUP}{fault or f'pytest ends with status {status}'}")
     if compiler:
-        return Decision(Verdict.COMPILE, next((one for one in lines if "error" in one), lines[0]))
+        return Decision(
+            Verdict.COMPILE, next((line for line in lines if "error" in line), lines[0])
+        )
     passed, total = len(tests) - len(faults), max(len(tests), 1)
     if status or not tests:
         faults.append("a function of the harness fails" if status else "no test of cocotb has run")

@@ -165,13 +165,13 @@ async def apply(box: Box, diff: str) -> str:
         data = diff.encode("utf-8", "surrogateescape") + b"\n" * (not diff.endswith("\n"))
     except UnicodeEncodeError as error:
         return f"the diff is no text: {error.reason}"
-    said = list[str]()
+    faults = list[str]()
     for argv in APPLY:
         done = await box.run(argv, stdin=data, merged=True)
         if done.ended is Ended.EXITED and done.status == 0:
             return ""
-        said.append(done.stdout.decode("utf-8", "replace").strip() or done.detail)
-    return f"the diff does not apply: {said[0]}"
+        faults.append(done.stdout.decode("utf-8", "replace").strip() or done.detail)
+    return f"the diff does not apply: {faults[0]}"
 
 
 async def restore(box: Box, check: RepositoryTests, tree: Path, hidden: Sequence[str]) -> None:
@@ -216,13 +216,13 @@ async def plant(box: Box, check: RepositoryTests) -> list[Canary]:
     """
     random = SystemRandom()
     groups = (check.fail_to_pass, check.pass_to_pass)
-    drawn = [test for group in groups for test in random.sample(group, len(group))]
-    paths = list(dict.fromkeys(test.partition("::")[0] for test in drawn))[:CANARIES]
+    shuffled = [test for group in groups for test in random.sample(group, len(group))]
+    paths = list(dict.fromkeys(test.partition("::")[0] for test in shuffled))[:CANARIES]
     sources = dict[str, str]()
     for path in paths:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             sources[path] = (await box.read(path)).decode()
-    planted = canaries(drawn, sources, CANARIES, random)
+    planted = canaries(shuffled, sources, CANARIES, random)
     for canary in planted:
         sources[canary.original.partition("::")[0]] += canary.source
     await box.write({path: source.encode() for path, source in sources.items()})
@@ -275,8 +275,8 @@ def decide(
     if result.ended is Ended.WALL:
         verdict, detail = Verdict.TIMEOUT, result.detail
     elif result.ended is Ended.EXITED and not result.stdout:
-        said = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        verdict, detail = Verdict.INFRA, f"{SETUP}its interpreter runs no tests: {said}"
+        reason = result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        verdict, detail = Verdict.INFRA, f"{SETUP}its interpreter runs no tests: {reason}"
     elif "setup" in answer:
         verdict, detail = Verdict.INFRA, f"{SETUP}{answer['setup']}"
     elif answer.get("forged") or any(is_forged(canary, reports) for canary in planted):
@@ -297,8 +297,8 @@ def of_tests(execution: Execution, tests: Sequence[TestOutcome]) -> Execution:
             key=lambda test: (test.outcome == LATE, not test.is_fix, test.outcome == "missing"),
         )
         verdict = Verdict.TIMEOUT if first.outcome == LATE else Verdict.WRONG
-        said = first.detail.strip().rpartition("\n")[2]
-        detail = f"{first.name}: {first.outcome}: {said}"
+        reason = first.detail.strip().rpartition("\n")[2]
+        detail = f"{first.name}: {first.outcome}: {reason}"
     passed = len(tests) - len(failed)
     return replace(
         execution, verdict=verdict, detail=detail, passed=passed, tests=tuple(tests),
@@ -329,7 +329,7 @@ def outcome_of(name: str, report: Any, is_fix: bool) -> TestOutcome:
 def is_forged(canary: Canary, reports: Mapping[str, Any]) -> bool:
     """Whether a test and its canary pass."""
     both = [outcome_of(name, reports.get(name), False) for name in (canary.original, canary.id)]
-    return all(one.outcome == "passed" for one in both)
+    return all(test.outcome == "passed" for test in both)
 
 
 def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path]]:
@@ -345,8 +345,8 @@ def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path
     if spec is None or spec.origin is None:
         raise DataError("pytest is not installed; pip install pytest, or give the task 'roots'")
     packages = Path(spec.origin).parents[1]
-    shown = [*(packages / name for name in PYTEST), *packages.glob("pluggy-*.dist-info")]
-    return [INTERPRETER[0], "-S"], [str(packages)], shown  # -v asks for pluggy's version
+    visible = [*(packages / name for name in PYTEST), *packages.glob("pluggy-*.dist-info")]
+    return [INTERPRETER[0], "-S"], [str(packages)], visible  # -v asks for pluggy's version
 
 
 async def spec_of(check: RepositoryTests) -> BoxSpec:
@@ -383,7 +383,7 @@ class Repositories(Kind[RepositoryTests], judges=RepositoryTests):
     ) -> list[ProgramRun]:
         """All tests of each in one box."""
         right = task.reference or ""
-        return [ProgramRun(in_boxes=partial(grade, one, program, right)) for one in checks]
+        return [ProgramRun(in_boxes=partial(grade, check, program, right)) for check in checks]
 
     def show(self, check: RepositoryTests, task: Task) -> str:
         """The tests that must pass."""

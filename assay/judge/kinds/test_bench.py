@@ -38,14 +38,14 @@ def marker(check: TestBench) -> str:
 
 def samples(check: TestBench, result: Result) -> list[str]:
     """The samples that a run printed, of which each byte is a character."""
-    found: list[bytes] = re.findall(marker(check).encode() + rb"([^\n]*)", result.stdout)
-    return [one.decode("latin-1") for one in found]
+    lines: list[bytes] = re.findall(marker(check).encode() + rb"([^\n]*)", result.stdout)
+    return [line.decode("latin-1") for line in lines]
 
 
 def pattern(passes: str) -> re.Pattern[str]:
     """What a check's `passes` stands for. A task file's own pattern could take hours to match."""
     parts = re.findall(r"\w+|[^\w\s]", passes)
-    words = (r"(?<!\d)(\d++)" if one == "#" else re.escape(one) for one in parts)
+    words = (r"(?<!\d)(\d++)" if part == "#" else re.escape(part) for part in parts)
     return re.compile(r"\s*+".join(words), re.IGNORECASE)
 
 
@@ -53,15 +53,16 @@ def believed(passes: str, result: Result) -> Decision:
     """What the bench says itself, in the last line that fits: where that names two numbers, so many
     of so many tests pass.
     """
-    found = list(pattern(passes).finditer(result.stdout.decode("latin-1")))
-    if not found:
+    matches = list(pattern(passes).finditer(result.stdout.decode("latin-1")))
+    if not matches:
         return Decision(Verdict.WRONG, "the test bench does not say that it passes")
-    numbers = [int(one[:9]) for one in found[-1].groups()] or [1]
+    numbers = [int(digits[:9]) for digits in matches[-1].groups()] or [1]
     passed, total = numbers[0], numbers[-1]
-    if len(found) == 1 and passed == total > 0:
+    if len(matches) == 1 and passed == total > 0:
         return Decision(Verdict.PASS, "", passed, total)
-    said = f"{' '.join(found[-1][0].split())!r}{f', {len(found)} times' * (len(found) > 1)}"
-    return Decision(Verdict.WRONG, f"the test bench says {said}", passed * (passed < total), total)
+    times = f", {len(matches)} times" * (len(matches) > 1)
+    detail = f"the test bench says {' '.join(matches[-1][0].split())!r}{times}"
+    return Decision(Verdict.WRONG, detail, passed * (passed < total), total)
 
 
 def compared(check: TestBench, result: Result) -> Decision:
@@ -72,20 +73,22 @@ def compared(check: TestBench, result: Result) -> Decision:
     if check.expected is None:
         verdict = Verdict.PASS if got else Verdict.WRONG
         return Decision(verdict, "" if got else "its test bench prints no samples", 1)
-    wanted = check.expected.split("\n")
-    if got == wanted:
-        return Decision(Verdict.PASS, "", len(wanted), len(wanted))
-    pairs = list(zip(wanted, got, strict=False))
+    expected = check.expected.split("\n")
+    if got == expected:
+        return Decision(Verdict.PASS, "", len(expected), len(expected))
+    pairs = list(zip(expected, got, strict=False))
     same = list(takewhile(lambda pair: halves(pair[0])[0] == halves(pair[1])[0], pairs))
-    wrong = [at for at, pair in enumerate(same) if not fits(*(halves(one)[1] for one in pair))]
-    faults = [f"{len(got)} samples, not {len(wanted)}"] if len(got) != len(wanted) else []
+    wrong = [
+        at for at, pair in enumerate(same) if not fits(*(halves(sample)[1] for sample in pair))
+    ]
+    faults = [f"{len(got)} samples, not {len(expected)}"] if len(got) != len(expected) else []
     if wrong:
         how = explained(check.bench, *same[wrong[0]])
-        faults.append(f"sample {wrong[0] + 1} of {len(wanted)}: {how}")
+        faults.append(f"sample {wrong[0] + 1} of {len(expected)}: {how}")
     elif len(same) < len(pairs):
-        inputs, asked = (halves(one)[0].strip() for one in pairs[len(same)])
-        faults.append(f"sample {len(same) + 1} has other inputs: {asked}, not {inputs}")
-    verdict, total = Verdict.WRONG if faults else Verdict.PASS, max(len(wanted), len(got))
+        inputs, other = (halves(sample)[0].strip() for sample in pairs[len(same)])
+        faults.append(f"sample {len(same) + 1} has other inputs: {other}, not {inputs}")
+    verdict, total = Verdict.WRONG if faults else Verdict.PASS, max(len(expected), len(got))
     return Decision(verdict, "; ".join(faults), len(same) - len(wrong), total)
 
 
@@ -107,15 +110,15 @@ def explained(bench: str, want: str, have: str) -> str:
     """How a sample is wrong: `out is 1'b0, not 1'b1, where a is 1'b1`."""
     printed = PRINTED.search(bench)
     names = (
-        [one.strip(" \n\t)").removesuffix("_ref") for one in printed[1].split(",")[1:]]
+        [name.strip(" \n\t)").removesuffix("_ref") for name in printed[1].split(",")[1:]]
         if printed
         else []
     )
-    wanted, got = want.replace("|", " ").split(), have.replace("|", " ").split()
-    if not len(names) == len(wanted) == len(got):
+    expected, got = want.replace("|", " ").split(), have.replace("|", " ").split()
+    if not len(names) == len(expected) == len(got):
         return f"{have.strip()}, not {want.strip()}"
     inputs = len(want.partition("|")[0].split())
-    rows = list(zip(names, wanted, got, strict=True))
+    rows = list(zip(names, expected, got, strict=True))
     wrong = [
         f"{name} is {_bits(b)}, not {_bits(a)}" for name, a, b in rows[inputs:] if not fits(a, b)
     ]

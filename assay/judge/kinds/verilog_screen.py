@@ -52,14 +52,14 @@ MODULE = re.compile(r"\bmodule\s++(\w++)|\bendmodule\b")
 
 def modules_of(code: str) -> list[tuple[str, int, int]]:
     """Each module's name, start and end in a code without comments and strings."""
-    found, head = list[tuple[str, int, int]](), None
+    modules, head = list[tuple[str, int, int]](), None
     for word in MODULE.finditer(code):
         if word[1] and head is None:
             head = word
         elif not word[1] and head is not None:
-            found.append((head[1], head.start(), word.end()))
+            modules.append((head[1], head.start(), word.end()))
             head = None
-    return found
+    return modules
 
 
 def without_comments(source: str) -> str:
@@ -136,9 +136,9 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
         if word in theirs and word != design:
             return f"it names {word!r}, which belongs to the test bench"
     for _ in range(DEEPEST):  # from the innermost brackets, so that `a[b.c].d` shows both heads
-        own = set(OWN.findall(code))
+        declared = set(OWN.findall(code))
         for head in HEAD.findall(code):
-            if head in heads or head not in own:
+            if head in heads or head not in declared:
                 return f"it looks into {head!r}, which it does not declare"
         if (outer := BRACKETS.sub("", code)) == code:
             return ""
