@@ -13,7 +13,16 @@ import pytest
 from assay.judge import Job, Judge
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Task, TestBench, Verdict
-from tests.attacks.verilog import ATTACKS, RIGHT, SELF_CHECKING, TASK
+from tests.attacks.verilog import (
+    ATTACKS,
+    COUNTS,
+    ENDINGS,
+    KNOWS_ANSWERS,
+    PEEKS,
+    RIGHT,
+    SELF_CHECKING,
+    TASK,
+)
 from tests.judge.processes import alive, descendants
 
 pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
@@ -71,3 +80,20 @@ def test_a_bench_that_decides_itself_is_not_fooled_by_these_but_forgeable_anyway
     right = found.pop("right")
     assert (right.verdict, right.forgeable, right.proven) == (Verdict.PASS, True, False)
     assert [name for name, one in found.items() if one.verdict is Verdict.PASS] == []
+
+
+def test_each_rule_of_the_screen_refuses_what_would_pass_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asks = replace(TASK, checks=(TestBench(KNOWS_ANSWERS, "TopModule"),))
+    ends = replace(TASK, checks=(TestBench(COUNTS, "TopModule", passes="Mismatches: 0"),))
+    for task, designs in ((asks, PEEKS), (ends, ENDINGS)):
+        refused = judged(task, {**designs, "right": RIGHT})
+        assert refused.pop("right").verdict is Verdict.PASS
+        assert {name: one.verdict for name, one in refused.items()} == dict.fromkeys(
+            designs, Verdict.FORBIDDEN
+        )
+    monkeypatch.setattr("assay.judge.kinds.test_bench.refusal", lambda *_, **__: "")
+    for task, designs in ((asks, PEEKS), (ends, ENDINGS)):
+        for name, one in judged(task, designs).items():
+            assert one.verdict is Verdict.PASS, (name, one.detail)

@@ -47,6 +47,26 @@ SELF_CHECKING = BENCH.replace(
 ).replace('$display("@SAMPLE %b %b | %b", reset, d, q);', "")
 """A bench that decides itself, as RTLLM's do. A right design ends with 12."""
 
+KNOWS_ANSWERS = BENCH.replace("TopModule good1", """
+  wire [3:0] r, spare;
+  Golden other (.clk, .reset, .d, .q(spare)), golden1 (.clk, .reset, .d, .q(r));
+  initial begin : block reg [3:0] answer; forever @(r) answer = r; end
+  function [3:0] sum; input [3:0] a, b; sum = a + b; endfunction
+  TopModule good1""").replace("`define OK 12", """
+`define SUM(a, b) ((a) + (b))
+package answers; function [3:0] total; input [3:0] a, b; total = a + b; endfunction endpackage
+module Golden (input clk, input reset, input [3:0] d, output reg [3:0] q);
+  always @(posedge clk) if (reset) q <= 0; else q <= q + d;
+endmodule""")  # fmt: skip
+"""A bench that a design could ask for its answers."""
+COUNTS = BENCH.replace('$display("@SAMPLE %b %b | %b", reset, d, q);', """
+    if (reset) sum <= 0; else sum <= sum + d;
+    if (!reset && q !== sum) wrong = wrong + 1;""").replace("integer clocks = 0;", """
+  integer clocks = 0, wrong = 0;
+  reg [3:0] sum = 0;
+  final $display("Mismatches: %0d", wrong);""")  # fmt: skip
+"""A bench that decides itself when the simulation ends, as VerilogEval's do."""
+
 
 def in_body(text: str) -> str:
     """A design that is wrong, and has this in its body."""
@@ -121,3 +141,38 @@ ATTACKS = {
     "no module": "",
     "a constant": in_body(""),
 }  # fmt: skip
+
+
+def taken(expression: str, more: str = "") -> str:
+    """A design whose output is this."""
+    head = HEAD.replace("output reg", "output")
+    return f"{more}{head}  assign q = {expression};\nendmodule\n"
+
+
+def summed(call: str, more: str = "") -> str:
+    """A design that leaves its sum to this."""
+    return f"{more}{HEAD}  always @(posedge clk) q <= reset ? 0 : {call};\nendmodule\n"
+
+
+PEEKS = {
+    "an instance of the bench": taken("golden1.q"),
+    "one whose name the design has, too": taken("golden1.q; m m1 ()")
+    + "module m; wire golden1; endmodule\n",
+    "a block whose name the design has, too": taken("block.answer; m m1 ()")
+    + "module m; wire block; endmodule\n",
+    "the bench itself": taken("tb.r"),
+    "an instance behind a form feed": taken("golden1\f.q"),
+    "an escaped instance": taken("\\golden1 .q"),
+    "an instance behind a macro": taken("`I(golden1).q", "`define I(x) x\n"),
+    "a module": HEAD.replace("output reg", "output") + "Golden g (clk, reset, d, q); endmodule\n",
+    "a function": summed("sum(q, d)"),
+    "a pasted function": summed("s`UM (q, d)", "`define UM um\n"),
+    "a macro": summed("`SUM(q, d)"),
+    "a package": summed("total(q, d)", "import answers::total;\n"),
+}
+"""Designs that ask KNOWS_ANSWERS. Each passes where nothing refuses it."""
+ENDINGS = {
+    "an early end": in_body("initial #1 $finish;"),
+    "a held reset": in_body("initial #1 force reset = 1;"),
+}  # fmt: skip
+"""Designs that fool COUNTS. Each passes where nothing refuses it."""

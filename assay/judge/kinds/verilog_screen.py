@@ -1,5 +1,13 @@
 """Reads the text of Verilog, and refuses what could reach a test bench: both are one simulation, so
-this is decided before anything runs.
+this is decided before anything runs. Without any of its rules, a design passes some bench:
+
+* system functions: `$fopen` and `$readmemh` read answers from the files of a bench; `$finish` ends
+  one before it counts a mismatch, and `$display` prints its verdict, where it decides itself;
+* directives: `` `include `` reads those files, too, and a macro of the bench's may hold an answer;
+* names: a module, function, package or block of the bench's may compute one;
+* what stands before a dot: by it a design reads any net of the bench's;
+* `force`: an input that it holds may hide what is wrong from a bench that decides itself;
+* what hides text, and the limits on length and depth: the others read texts, in linear time.
 """
 
 from __future__ import annotations
@@ -19,8 +27,6 @@ COMPUTES = re.compile(
 DIRECTIVES = re.compile(
     r"define|undef|ifn?def|elsif|else|endif|timescale|default_nettype|resetall|(?:end)?celldefine"
 )
-WORDS = re.compile(r"force|release|defparam|bind|config|library|checker|program|final")
-"""Words for what acts on other modules, or when the simulation ends."""
 BLANK = re.compile(
     r"//[^\n]*|/\*.*?(?:\*/|\Z)|\\\S+|(?P<string>\"(?:\\.|[^\"\\\n])*+\")|\"(?:\\.|[^\"\\\n])*+",
     re.DOTALL,
@@ -31,7 +37,6 @@ STRING = " 0 "
 """Stands for a string."""
 HIDES = re.compile(r"[\"\\]|``|[\w$]`|`(?!\w)|`\s*define\s+\w+\(|[^\t\n\x20-\x7e]")
 """What could make another text of a text: an open string, an escape, pasted macros."""
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 BRACKETS = re.compile(r"\[[^\[\]]*\]")
 HEAD = re.compile(r"(?<![a-zA-Z_$])(`?[a-zA-Z_][\w$]*+)\s*+(?:\.|::)\s*+[\w$`]")
 """What stands before a dot; a name may follow a number at once."""
@@ -44,7 +49,8 @@ DEFINED = re.compile(
     r"\b(?:interface|package|class|primitive)\s++(\w++)|\b(?:task|function)\b([^;(]*+)"
     r"|\b(?:begin|fork)\s*+:\s*+(\w++)"
 )
-INSTANCE = re.compile(r"\b\w++\s++(?:#\s*+\([^;#]*?\)\s*+)?(\w++)\s*+(?:\[[^][;]*+\]\s*+)?\(")
+INSTANCE = re.compile(r"(?<![\w$`.])(\w++)\s*+(?:\[[^][;]*+\]\s*+)?\(")
+"""Names of instances, one of which may follow another after a comma; and of what is called."""
 
 
 MODULE = re.compile(r"\bmodule\s++(\w++)|\bendmodule\b")
@@ -120,7 +126,7 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
     if len(program) > LONGEST or LONG_WORD.search(program):
         return f"it has more than {LONGEST:,} characters, or a word of more than 500"
     code = without_strings(program)
-    if hidden := CONTROL.search(program) or HIDES.search(code):
+    if hidden := HIDES.search(code):
         return f"it holds {hidden[0]!r}, which can hide what it does"
     for name in re.findall(r"\$\s*(\w*)", code):
         if not (COMPUTES.fullmatch(name) or (prints and PRINTS.fullmatch(name))):
@@ -131,8 +137,8 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
             return f"it uses `{name}, which it does not define"
     theirs, heads = names_of(bench)
     for word in sorted(set(re.findall(r"\w+", code))):
-        if WORDS.fullmatch(word):
-            return f"it uses `{word}`, which acts beyond its own module"
+        if word == "force":
+            return "it uses `force`, which acts beyond its own module"
         if word in theirs and word != design:
             return f"it names {word!r}, which belongs to the test bench"
     for _ in range(DEEPEST):  # from the innermost brackets, so that `a[b.c].d` shows both heads
