@@ -64,6 +64,10 @@ JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
 JUDGE_SIDE_LINES, OTHER_LINES = 11_601, 17_454
 """Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
 them at 120 columns without trailing commas, so that wrapping costs nothing."""
+DRIVER_LINES = 976
+"""Code lines of the drivers in other languages."""
+COMMENTS = {".rb": "#", ".sh": "#", ".q": "/ "}
+"""How a line begins that is a comment, where that is not `//`."""
 JOINED = ["--isolated", "--line-length", "120", "--config", "format.skip-magic-trailing-comma=true"]
 
 
@@ -160,6 +164,17 @@ def test_the_package_stays_within_its_budgets(tmp_path: Path) -> None:
         counts[name.startswith(JUDGE_SIDE)] += code_lines((tmp_path / "assay" / name).read_text())
     assert counts[True] <= JUDGE_SIDE_LINES
     assert counts[False] <= OTHER_LINES
+
+
+def test_the_drivers_in_other_languages_stay_within_their_budget() -> None:
+    count = 0
+    for file in (PACKAGE / "languages" / "drivers").iterdir():
+        if file.suffix == ".py" or file.is_dir():
+            continue
+        lines = map(str.strip, file.read_text().splitlines())
+        comment = COMMENTS.get(file.suffix, "//")
+        count += sum(1 for line in lines if line and not line.startswith(comment))
+    assert count <= DRIVER_LINES
 
 
 def test_a_file_says_in_its_first_line_what_it_is_for() -> None:

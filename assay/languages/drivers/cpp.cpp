@@ -37,6 +37,13 @@ struct Input {
   void needs(char wanted) {
     if (!takes(wanted)) throw std::invalid_argument("the arguments do not fit the function");
   }
+  template <class F> void each(char opens, char closes, F read) {
+    needs(opens);
+    if (takes(closes)) return;
+    do read();
+    while (takes(','));
+    needs(closes);
+  }
   std::string token() {
     next();
     size_t start = at, end = std::min(text.find_first_of(",]} \n", at), text.size());
@@ -105,24 +112,17 @@ template <class T> T read(Input &in) {
     return found;
   } else if constexpr (is_map<T>::value) {
     T found;
-    in.needs('{');
-    if (in.takes('}')) return found;
-    do {
+    in.each('{', '}', [&] {
       Input key{in.quoted()};
       if (!std::is_arithmetic_v<typename T::key_type> || std::is_same_v<typename T::key_type, char>) key.text = '"' + key.text + '"';
       in.needs(':');
       auto name = read<typename T::key_type>(key);
       found[name] = read<typename T::mapped_type>(in);
-    } while (in.takes(','));
-    in.needs('}');
+    });
     return found;
   } else {
     T found;
-    in.needs('[');
-    if (in.takes(']')) return found;
-    do found.insert(found.end(), read<typename T::value_type>(in));
-    while (in.takes(','));
-    in.needs(']');
+    in.each('[', ']', [&] { found.insert(found.end(), read<typename T::value_type>(in)); });
     return found;
   }
 }
@@ -177,8 +177,7 @@ template <class T> void write(std::string &out, const T &value) {
 template <class R, class... A> int drive(R (*function)(A...)) {
   Input in{std::string(std::istreambuf_iterator<char>(std::cin), {})};
   std::string answers;
-  in.needs('[');
-  if (!in.takes(']')) do {
+  in.each('[', ']', [&] {
     auto given = read<std::tuple<std::decay_t<A>...>>(in);
     std::string line = "[";
     try {
@@ -193,7 +192,7 @@ template <class R, class... A> int drive(R (*function)(A...)) {
       line = "{\"raised\":\"an exception\"}";
     }
     answers += line + "\n";
-  } while (in.takes(','));
+  });
   std::FILE *file = std::fopen("answers", "w");
   std::fwrite(answers.data(), 1, answers.size(), file);
   return std::fclose(file);

@@ -65,37 +65,32 @@ mod assay_driver {
             self.at += 1;
             found
         }
-        fn items<T: Read>(&mut self) -> Vec<T> {
-            let mut found = Vec::new();
-            self.needs('[');
-            if self.takes(']') {
-                return found;
+        fn each(&mut self, opens: char, closes: char, mut read: impl FnMut(&mut Input)) {
+            self.needs(opens);
+            if self.takes(closes) {
+                return;
             }
             loop {
-                found.push(T::read(self));
+                read(self);
                 if !self.takes(',') {
                     break;
                 }
             }
-            self.needs(']');
-            found
+            self.needs(closes);
         }
-        fn pairs<K: FromStr, V: Read>(&mut self) -> Vec<(K, V)> {
+        fn items<T: Read, C: FromIterator<T>>(&mut self) -> C {
             let mut found = Vec::new();
-            self.needs('{');
-            if self.takes('}') {
-                return found;
-            }
-            loop {
-                let key = self.quoted().parse().ok().expect("a key does not fit its type");
-                self.needs(':');
-                found.push((key, V::read(self)));
-                if !self.takes(',') {
-                    break;
-                }
-            }
-            self.needs('}');
-            found
+            self.each('[', ']', |input| found.push(T::read(input)));
+            found.into_iter().collect()
+        }
+        fn pairs<K: FromStr, V: Read, C: FromIterator<(K, V)>>(&mut self) -> C {
+            let mut found = Vec::new();
+            self.each('{', '}', |input| {
+                let key = input.quoted().parse().ok().expect("a key does not fit its type");
+                input.needs(':');
+                found.push((key, V::read(input)));
+            });
+            found.into_iter().collect()
         }
     }
 
@@ -117,27 +112,25 @@ mod assay_driver {
         }
         out.push('"');
     }
-    fn write_items<'a, T: Write + 'a>(out: &mut String, items: impl Iterator<Item = &'a T>) {
-        out.push('[');
+    fn write_each<I>(out: &mut String, ends: [char; 2], items: impl Iterator<Item = I>, write: impl Fn(&mut String, I)) {
+        out.push(ends[0]);
         for (at, item) in items.enumerate() {
             if at > 0 {
                 out.push(',');
             }
-            item.write(out);
+            write(out, item);
         }
-        out.push(']');
+        out.push(ends[1]);
+    }
+    fn write_items<'a, T: Write + 'a>(out: &mut String, items: impl Iterator<Item = &'a T>) {
+        write_each(out, ['[', ']'], items, |out, item| item.write(out));
     }
     fn write_pairs<'a, K: Display + 'a, V: Write + 'a>(out: &mut String, pairs: impl Iterator<Item = (&'a K, &'a V)>) {
-        out.push('{');
-        for (at, (key, value)) in pairs.enumerate() {
-            if at > 0 {
-                out.push(',');
-            }
+        write_each(out, ['{', '}'], pairs, |out, (key, value)| {
             write_text(out, &key.to_string());
             out.push(':');
             value.write(out);
-        }
-        out.push('}');
+        });
     }
 
     macro_rules! whole {
@@ -163,17 +156,17 @@ mod assay_driver {
     impl Read for char { fn read(input: &mut Input) -> Self { input.quoted().chars().next().unwrap() } }
     impl Read for &'static str { fn read(input: &mut Input) -> Self { Box::leak(input.quoted().into_boxed_str()) } }
     impl<T: Read> Read for Vec<T> { fn read(input: &mut Input) -> Self { input.items() } }
-    impl<T: Read> Read for VecDeque<T> { fn read(input: &mut Input) -> Self { input.items().into() } }
-    impl<T: Read + Eq + Hash> Read for HashSet<T> { fn read(input: &mut Input) -> Self { input.items().into_iter().collect() } }
-    impl<T: Read + Ord> Read for BTreeSet<T> { fn read(input: &mut Input) -> Self { input.items().into_iter().collect() } }
-    impl<T: Read> Read for &'static [T] { fn read(input: &mut Input) -> Self { Box::leak(input.items().into_boxed_slice()) } }
-    impl<T: Read> Read for &'static mut [T] { fn read(input: &mut Input) -> Self { Box::leak(input.items().into_boxed_slice()) } }
+    impl<T: Read> Read for VecDeque<T> { fn read(input: &mut Input) -> Self { input.items() } }
+    impl<T: Read + Eq + Hash> Read for HashSet<T> { fn read(input: &mut Input) -> Self { input.items() } }
+    impl<T: Read + Ord> Read for BTreeSet<T> { fn read(input: &mut Input) -> Self { input.items() } }
+    impl<T: Read> Read for &'static [T] { fn read(input: &mut Input) -> Self { Box::leak(input.items::<T, Box<[T]>>()) } }
+    impl<T: Read> Read for &'static mut [T] { fn read(input: &mut Input) -> Self { Box::leak(input.items::<T, Box<[T]>>()) } }
     impl<T: Read> Read for &'static T { fn read(input: &mut Input) -> Self { Box::leak(Box::new(T::read(input))) } }
     impl<T: Read> Read for &'static mut T { fn read(input: &mut Input) -> Self { Box::leak(Box::new(T::read(input))) } }
     impl<T: Read> Read for Box<T> { fn read(input: &mut Input) -> Self { Box::new(T::read(input)) } }
-    impl<T: Read + Debug, const N: usize> Read for [T; N] { fn read(input: &mut Input) -> Self { input.items().try_into().unwrap() } }
-    impl<K: FromStr + Eq + Hash, V: Read> Read for HashMap<K, V> { fn read(input: &mut Input) -> Self { input.pairs().into_iter().collect() } }
-    impl<K: FromStr + Ord, V: Read> Read for BTreeMap<K, V> { fn read(input: &mut Input) -> Self { input.pairs().into_iter().collect() } }
+    impl<T: Read + Debug, const N: usize> Read for [T; N] { fn read(input: &mut Input) -> Self { input.items::<T, Vec<T>>().try_into().unwrap() } }
+    impl<K: FromStr + Eq + Hash, V: Read> Read for HashMap<K, V> { fn read(input: &mut Input) -> Self { input.pairs() } }
+    impl<K: FromStr + Ord, V: Read> Read for BTreeMap<K, V> { fn read(input: &mut Input) -> Self { input.pairs() } }
     impl<T: Read> Read for Option<T> {
         fn read(input: &mut Input) -> Self {
             if input.next() != 'n' {
@@ -277,16 +270,7 @@ mod assay_driver {
         std::io::Read::read_to_string(&mut std::io::stdin(), &mut text).unwrap();
         let mut input = Input { text: text.chars().collect(), at: 0 };
         let mut answers = String::new();
-        input.needs('[');
-        if !input.takes(']') {
-            loop {
-                answers.push_str(&function.call(&mut input));
-                answers.push('\n');
-                if !input.takes(',') {
-                    break;
-                }
-            }
-        }
+        input.each('[', ']', |input| answers += &(function.call(input) + "\n"));
         std::fs::write("answers", answers).unwrap();
     }
 }
