@@ -300,17 +300,14 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
         headers = dict(scope["headers"])
         header = headers.get(b"authorization", b"")
         path = scope["path"] if scope["path"] in paths else "other"
+        answering = app
+        if headers.keys() >= AMBIGUOUS:
+            both = "send Content-Length or Transfer-Encoding, not both"
+            answering = refused(400, both, {"Connection": "close"})
+        elif not (expected is None or path in OPEN or hmac.compare_digest(header, expected)):
+            answering = refused(401, "this service needs its token, as `Authorization: Bearer ...`")
         try:
-            if headers.keys() >= AMBIGUOUS:
-                both = "send Content-Length or Transfer-Encoding, not both"
-                await refused(400, both, {"Connection": "close"})(scope, receive, watched)
-            elif expected is None or path in OPEN or hmac.compare_digest(header, expected):
-                await app(scope, receive, watched)
-            else:
-                refusal = refused(
-                    401, "this service needs its token, as `Authorization: Bearer ...`"
-                )
-                await refusal(scope, receive, watched)
+            await answering(scope, receive, watched)
         finally:
             metrics.requests.labels(path, status).inc()
             metrics.seconds.observe(time.monotonic() - started)

@@ -215,6 +215,11 @@ class Pairs(Request):
     type: Literal["stdin_stdout", "function_call"] | None = None
     fn_name: str | None = None
 
+    @property
+    def of_function(self) -> bool:
+        """Whether the cases call a function; otherwise they run a program."""
+        return self.type == "function_call" or (self.type is None and bool(self.fn_name))
+
 
 class ProvidedData(Request):
     """Holds the test cases."""
@@ -249,16 +254,10 @@ class CasesRequest(Request):
         """The test cases."""
         return self.config.provided_data.test_cases
 
-    @property
-    def of_function(self) -> bool:
-        """Whether the cases call a function; otherwise they run a program."""
-        kind, name = self.pairs.type, self.pairs.fn_name
-        return kind == "function_call" or (kind is None and bool(name))
-
     def program_and_jobs(self) -> tuple[str | None, list[Job]]:
         """The program cut from the completion, and a job for each case. Raises DataError."""
-        name = self.pairs.fn_name if self.of_function else None
-        if self.of_function and not name:
+        name = self.pairs.fn_name if self.pairs.of_function else None
+        if self.pairs.of_function and not name:
             raise DataError(
                 "test cases of type function_call need 'fn_name', the function's name; add it"
             )
@@ -366,7 +365,7 @@ def cases_answer(
         passed = execution.verdict is Verdict.PASS
         run = _judged(execution, request.config.language)
         info: dict[str, Any] = {"input": {"stdin": inputs}, "output": {"stdout": expected}}
-        if request.of_function:
+        if pairs.of_function:
             info = {"type": "function_call", "fn_name": pairs.fn_name}
             info |= {"input": inputs, "output": expected}
         tests.append({"passed": passed, "exec_info": run, "test_info": info})

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Sequence
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -50,21 +51,21 @@ def canaries(
     """Up to so many, of the first of these ids that can have one. sources: of their files, by path;
     of others there are none.
     """
-    trees = dict[str, ast.Module | None]()
-    planted = list[Canary]()
-    for test in tests:
-        if len(planted) == most:
-            break
-        path = test.partition("::")[0]
-        if path not in trees:
-            try:
-                trees[path] = ast.parse(sources.get(path, ""))
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                trees[path] = None
-        tree = trees[path]
-        if tree is not None and (canary := canary_of(test, tree, f"{random.getrandbits(40):x}")):
-            planted.append(canary)
-    return planted
+    trees = {path: parsed(source) for path, source in sources.items()}
+    candidates = (
+        canary_of(test, trees[path], f"{random.getrandbits(40):x}")
+        for test in tests
+        if (path := test.partition("::")[0]) in trees
+    )
+    return list(islice(filter(None, candidates), most))
+
+
+def parsed(source: str) -> ast.Module:
+    """The tree of a file; empty where it is no Python."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def canary_of(test: str, tree: ast.Module, word: str) -> Canary | None:
@@ -109,11 +110,10 @@ def is_turned(function: Function) -> bool:
     ):
         return False
     for statement in function.body:
-        if isinstance(statement, ast.Assert):
-            return True
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            callee = statement.value.func
-            if isinstance(callee, ast.Attribute) and callee.attr in TURNED:
+        match statement:
+            case ast.Assert():
+                return True
+            case ast.Expr(ast.Call(ast.Attribute(attr=name))) if name in TURNED:
                 return True
         if any(isinstance(node, ast.Return | ast.Yield) for node in ast.walk(statement)):
             return False

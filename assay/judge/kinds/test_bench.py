@@ -60,8 +60,8 @@ def believed(passes: str, result: Result) -> Decision:
     passed, total = numbers[0], numbers[-1]
     if len(matches) == 1 and passed == total > 0:
         return Decision(Verdict.PASS, "", passed, total)
-    times = f", {len(matches)} times" * (len(matches) > 1)
-    detail = f"the test bench says {' '.join(matches[-1][0].split())!r}{times}"
+    detail = f"the test bench says {' '.join(matches[-1][0].split())!r}"
+    detail += f", {len(matches)} times" * (len(matches) > 1)
     return Decision(Verdict.WRONG, detail, passed * (passed < total), total)
 
 

@@ -1,5 +1,7 @@
 """Reads the text of Verilog, and refuses what could reach a test bench: both are one simulation, so
-this is decided before anything runs. Without any of its rules, a design passes some bench:
+this is decided before anything runs.
+
+Without any of its rules, a design passes some bench:
 
 * system functions: `$fopen` and `$readmemh` read answers from the files of a bench; `$finish` ends
   one before it counts a mismatch, and `$display` prints its verdict, where it decides itself;
