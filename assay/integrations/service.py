@@ -10,8 +10,17 @@ import contextlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +48,7 @@ from assay.sandbox.kernel import MIB
 from assay.types import Execution, Task, Verdict
 
 T = TypeVar("T")
+Endpoint = Callable[..., Awaitable[Response]]
 GONE = 499
 """nginx's status for a client that hung up; only the metrics see it."""
 READ_ON = 8
@@ -96,15 +106,14 @@ class Service:
         self.tasks: BoundedDict[str, Task] = BoundedDict(KEPT_TASKS)
         self.admitted = 0
 
-    async def judge_one(self, request: Request) -> Response:
+    async def judge_one(self, request: Request, body: wire.JudgeRequest) -> Response:
         """Judge one program."""
-        job = wire.JudgeRequest.model_validate(await self.fields(request)).job(sent=self.tasks)
-        execution = await self.unless_gone(request, self.judge.run(job))
+        execution = await self.unless_gone(request, self.judge.run(body.job(sent=self.tasks)))
         return answer(asdict(self.counted(execution)))
 
-    async def judge_many(self, request: Request) -> Response:
+    async def judge_many(self, request: Request, body: wire.BatchRequest) -> Response:
         """Judge many programs; answers a line of JSON for each as it ends, with its index."""
-        jobs = wire.BatchRequest.model_validate(await self.fields(request)).all_jobs()
+        jobs = body.all_jobs()
 
         async def lines() -> AsyncIterator[str]:
             with self.place():
@@ -119,25 +128,21 @@ class Service:
         await anext(stream)  # takes the place: a full service refuses before the answer starts
         return StreamingResponse(stream, media_type="application/x-ndjson")
 
-    async def run_code(self, request: Request) -> Response:
+    async def run_code(self, request: Request, body: wire.RunRequest) -> Response:
         """Run a program on standard input, as SandboxFusion does."""
-        job = wire.RunRequest.model_validate(await self.fields(request))
-        folder = job.folder(language_named(job.language).source)
+        folder = body.folder(language_named(body.language).source)
         run = self.judge.execute(
-            job.code, job.stdin or "", job.run_timeout, job.language,
+            body.code, body.stdin or "", body.run_timeout, body.language,
             folder if folder.files or folder.fetch else None,
         )  # fmt: skip
         return answer(wire.run_answer(await self.finished(request, run)))
 
-    async def run_jupyter(self, request: Request) -> Response:
+    async def run_jupyter(self, request: Request, body: wire.JupyterRequest) -> Response:
         """Run a notebook's cells, as SandboxFusion does; a cell that raises ends none after it."""
-        notebook_run = wire.JupyterRequest.model_validate(await self.fields(request))
-        folder = notebook_run.folder(language_named("python").source, RESULTS)
-        cells = json.dumps([notebook_run.cells, notebook_run.cell_timeout])
-        run = self.judge.execute(NOTEBOOK, cells, notebook_run.total_timeout, folder=folder)
-        return answer(
-            wire.jupyter_answer(await self.finished(request, run), len(notebook_run.cells))
-        )
+        folder = body.folder(language_named("python").source, RESULTS)
+        cells = json.dumps([body.cells, body.cell_timeout])
+        run = self.judge.execute(NOTEBOOK, cells, body.total_timeout, folder=folder)
+        return answer(wire.jupyter_answer(await self.finished(request, run), len(body.cells)))
 
     async def finished(self, request: Request, work: Coroutine[Any, Any, Run]) -> Run:
         """What came of a program, counted. Raises HTTPException where its files are too large."""
@@ -149,31 +154,26 @@ class Service:
         self.counted(run.execution)
         return run
 
-    async def get_prompts(self, request: Request) -> Response:
+    async def get_prompts(self, request: Request, body: wire.PromptsRequest) -> Response:
         """The prompts of a task set, as SandboxFusion gives them."""
-        query = wire.PromptsRequest.model_validate(await self.fields(request))
-        tasks = await self.tasks_of(request, query.dataset)
-        return answer(wire.prompts_answer(tasks.values(), query))
+        tasks = await self.tasks_of(request, body.dataset)
+        return answer(wire.prompts_answer(tasks.values(), body))
 
-    async def submit(self, request: Request) -> Response:
+    async def submit(self, request: Request, body: wire.SubmitRequest) -> Response:
         """Judge a completion on a task of a task set, as SandboxFusion does."""
-        submission = wire.SubmitRequest.model_validate(await self.fields(request))
-        task = (await self.tasks_of(request, submission.dataset)).get(str(submission.id))
+        task = (await self.tasks_of(request, body.dataset)).get(str(body.id))
         if task is None:
-            raise DataError(
-                f"id: {submission.dataset!r} has no task {submission.id!r}; see /get_prompts"
-            )
-        program = extract.program(task, submission.completion)
+            raise DataError(f"id: {body.dataset!r} has no task {body.id!r}; see /get_prompts")
+        program = extract.program(task, body.completion)
         execution = await self.unless_gone(request, self.judge.run(Job(task, program)))
-        return answer(wire.submit_answer(submission, task, program, self.counted(execution)))
+        return answer(wire.submit_answer(body, task, program, self.counted(execution)))
 
-    async def evaluate(self, request: Request) -> Response:
+    async def evaluate(self, request: Request, body: wire.CasesRequest) -> Response:
         """Judge a completion on test cases, as SandboxFusion does."""
-        cases = wire.CasesRequest.model_validate(await self.fields(request))
-        program, jobs = cases.program_and_jobs()
-        every = bool(cases.config.extra and cases.config.extra.run_all_cases)
+        program, jobs = body.program_and_jobs()
+        every = bool(body.config.extra and body.config.extra.run_all_cases)
         executions = await self.unless_gone(request, self.each_case(jobs, every))
-        return answer(wire.cases_answer(cases, program, executions))
+        return answer(wire.cases_answer(body, program, executions))
 
     async def tasks_of(self, request: Request, dataset: str) -> dict[str, Task]:
         """The tasks of a set by their ids."""
@@ -318,7 +318,7 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
 def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
     """The application over an open judge."""
     service = Service(judge, bounds)
-    posts: dict[str, tuple[Any, type[BaseModel]]] = {
+    posts: dict[str, tuple[Endpoint, type[BaseModel]]] = {
         "/judge": (service.judge_one, wire.JudgeRequest),
         "/judge/batch": (service.judge_many, wire.BatchRequest),
         "/run_code": (service.run_code, wire.RunRequest),
@@ -327,7 +327,15 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
         "/submit": (service.submit, wire.SubmitRequest),
         "/common_evaluate_batch": (service.evaluate, wire.CasesRequest),
     }
-    routes = [Route(path, endpoint, methods=["POST"]) for path, (endpoint, _) in posts.items()]
+
+    def parsed(endpoint: Endpoint, model: type[BaseModel]) -> Endpoint:
+        @wraps(endpoint)
+        async def serve(request: Request) -> Response:
+            return await endpoint(request, model.model_validate(await service.fields(request)))
+
+        return serve
+
+    routes = [Route(path, parsed(*post), methods=["POST"]) for path, post in posts.items()]
     routes += [Route("/health", service.health), Route("/metrics", service.show_metrics)]
     routes.append(Route("/terms", service.terms))
     described = openapi.document(routes, {path: model for path, (_, model) in posts.items()})
