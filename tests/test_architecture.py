@@ -224,10 +224,8 @@ NO_NAMES = {
 }  # fmt: skip
 """A name says what it names: `matches`, not `found`; `row`, not `one`."""
 LEFT = {
-    "engines": {"kept", "named", "one", "own"},
     "judge": NO_NAMES - {"kept", "seen"},
     "judges": {"found", "given", "known", "one", "said", "taken"},
-    "rollout": {"drawn", "found", "given", "kept", "known", "made", "one", "own", "shown"},
     "sandbox": {"found", "kept", "known", "made", "one", "own", "said", "shown"},
 }
 """Folders that still have some of them; none is to be added."""

@@ -94,8 +94,8 @@ class OpenAIEngine:
         fields = json.loads(bytes(request.prompt))
         ours = {"model": self._model, "seed": request.seed % 2**31, **asdict(sampling), **fields}
         ours |= {"stop": list(request.stop)} if request.stop else {}
-        kept = {key: value for key, value in ours.items() if OPTIONAL.get(key) != value}
-        body = {k: value for k, value in (kept | self._settings.request).items() if value != ""}
+        changed = {key: value for key, value in ours.items() if OPTIONAL.get(key) != value}
+        body = {k: value for k, value in (changed | self._settings.request).items() if value != ""}
         path = "chat/completions" if "messages" in fields else "completions"
         try:
             completion = await self._endpoint.ask(path, body, _completion)

@@ -76,7 +76,7 @@ def make_prompts(
     limit = context_length - max_tokens if context_length else None
     prompted = [PromptedTask(task, prompter.prompt(task), prompter.stop(task)) for task in tasks]
     return within(
-        limit, [(len(one.prompt), one.task.id, one) for one in prompted], too_long,
+        limit, [(len(row.prompt), row.task.id, row) for row in prompted], too_long,
         f"a prompt of {{}} tokens: with max_tokens = {max_tokens}, which rollout and"
         f" evaluate may lower, that is more than the model's context of {context_length}",
     )  # fmt: skip
@@ -90,18 +90,18 @@ def within(
 
     Raises DataError, which says `what` the longest has, unless the others are to `drop`.
     """
-    kept = [row for size, _, row in rows if limit is None or size <= limit]
-    if len(kept) == len(rows):
-        return kept
+    fitting = [row for size, _, row in rows if limit is None or size <= limit]
+    if len(fitting) == len(rows):
+        return fitting
     size, name, _ = max(rows, key=lambda row: row[0])
     longest = f"task {name!r} has {what.format(size)}"
-    if too_long == "refuse" or not kept:
+    if too_long == "refuse" or not fitting:
         raise DataError(
             f"{longest}; shorten it or leave it out (in training, tasks.too_long = 'drop' leaves"
             " out all that are too long)"
         )
-    log.warning("%d of %d are left out: %s", len(rows) - len(kept), len(rows), longest)
-    return kept
+    log.warning("%d of %d are left out: %s", len(rows) - len(fitting), len(rows), longest)
+    return fitting
 
 
 async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: int) -> Rollout:

@@ -34,21 +34,21 @@ async def score(rollouts: Sequence[Rollout], context: RolloutContext) -> list[Ro
     if not context.scores_turns:
         return await context.reward(rollouts)
     parts = [
-        replace(one, turns=one.turns[:n])
-        for one in rollouts
-        for n, turn in enumerate(one.turns, 1)
+        replace(rollout, turns=rollout.turns[:n])
+        for rollout in rollouts
+        for n, turn in enumerate(rollout.turns, 1)
         if turn.execution
     ]
     scored = iter(await context.reward(parts))
-    return [_with_turn_scores(one, scored) for one in rollouts]
+    return [_with_turn_scores(rollout, scored) for rollout in rollouts]
 
 
 def _with_turn_scores(rollout: Rollout, scored: Iterator[Rollout]) -> Rollout:
     """The rollout with the scores of its judged turns, or with its first failure."""
     parts = {n: next(scored) for n, turn in enumerate(rollout.turns) if turn.execution}
-    for one in (rollout, *parts.values()):
-        if one.failure is not None:
-            return replace(rollout, failure=one.failure)
+    for part in (rollout, *parts.values()):
+        if part.failure is not None:
+            return replace(rollout, failure=part.failure)
     scores = [parts[n].score if n in parts else None for n in range(len(rollout.turns))]
-    turns = [replace(turn, score=one) for turn, one in zip(rollout.turns, scores, strict=True)]
+    turns = [replace(turn, score=score) for turn, score in zip(rollout.turns, scores, strict=True)]
     return replace(rollout, turns=tuple(turns), score=scores[-1])

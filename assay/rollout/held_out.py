@@ -33,10 +33,10 @@ def hold_out(
         hidden = [n for n, check in enumerate(task.checks) if check.hidden]
         most = min(count, len(hidden), len(task.checks) - 1)
         if most > 0 and all(map(_stands_alone, task.checks)):
-            drawn = random.Random(derive(seed, task.id)).sample(hidden, most)
-            rest = [check for n, check in enumerate(task.checks) if n not in drawn]
+            numbers = random.Random(derive(seed, task.id)).sample(hidden, most)
+            rest = [check for n, check in enumerate(task.checks) if n not in numbers]
             paid[place] = replace(task, checks=tuple(rest))
-            held_out[task.id] = replace(task, checks=tuple(task.checks[n] for n in sorted(drawn)))
+            held_out[task.id] = replace(task, checks=tuple(task.checks[n] for n in sorted(numbers)))
     if count and not held_out:
         raise DataError(
             f"tasks.held_out = {count}, but no task of {spec!r} has a check to spare: it needs two"
@@ -82,8 +82,8 @@ def describe_held_out(
             families[f"{task_set}/{rollout.task.language}"].append(rollout)
     metrics: Metrics = {}
     for family, rollouts in families.items():
-        paid = fmean(one.passed for one in rollouts)
-        both = fmean(one.held_out is not None and one.held_out.proven for one in rollouts)
+        paid = fmean(rollout.passed for rollout in rollouts)
+        both = fmean(bool(rollout.held_out and rollout.held_out.proven) for rollout in rollouts)
         metrics |= {
             f"held_out/rollouts/{family}": float(len(rollouts)),
             f"held_out/paid_pass_rate/{family}": paid,

@@ -19,10 +19,10 @@ def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[li
     group. Rows of the samples.jsonl of `assay eval` (`task_id`, `reply`, `verdict`) form one group
     for each task. Raises DataError for any other row, and for a file without a pair.
     """
-    known = {task.id: task for task in tasks}
+    by_id = {task.id: task for task in tasks}
     groups: dict[str, list[Sample]] = {}
     for number, row in enumerate(file_rows(file)):
-        task = _task(row, known)
+        task = _task(row, by_id)
         judged = "reply" in row.fields
         name = task.id if judged else f"{number}/{task.id}"
         for answer, passed in _answers(row):
@@ -45,12 +45,12 @@ def _answers(row: Row) -> Iterator[tuple[str, bool]]:
         yield row.text("rejected"), False
 
 
-def _task(row: Row, known: dict[str, Task]) -> Task:
+def _task(row: Row, by_id: dict[str, Task]) -> Task:
     if "task_id" not in row.fields:
         return Task(row.place, row.text("prompt"), (), "")
-    if row.text("task_id") not in known:
+    if row.text("task_id") not in by_id:
         raise row.wrong(
             f"task {row.text('task_id')!r} is not among the training tasks; fix tasks.train or"
             " the row"
         )
-    return known[row.text("task_id")]
+    return by_id[row.text("task_id")]

@@ -48,9 +48,9 @@ class Prompter:
 
     def _arguments(self) -> dict[str, Any]:
         """What the chat template gets beside the messages."""
-        shown = self.environment.tool_calls == "template" and self.environment.tools
-        tools = {"tools": [tool.schema() for tool in shown]} if shown else {}
-        return self.settings.chat_template_kwargs | tools
+        tools = self.environment.tools if self.environment.tool_calls == "template" else ()
+        schemas = {"tools": [tool.schema() for tool in tools]} if tools else {}
+        return self.settings.chat_template_kwargs | schemas
 
     def conversation(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[Message, ...]:
         """The messages up to the next reply."""
@@ -60,10 +60,10 @@ class Prompter:
         settings = self.settings.model_copy(update={"template": template})
         messages = ask(task, instructions, settings)
         for turn in turns:
-            messages = (*messages, self.chat.reply(turn), *self.shown(task, turn))
+            messages = (*messages, self.chat.reply(turn), *self.observations(task, turn))
         return messages
 
-    def shown(self, task: Task, turn: Turn) -> tuple[Message, ...]:
+    def observations(self, task: Task, turn: Turn) -> tuple[Message, ...]:
         """The messages of the environment after a turn: the result of each call, or a text."""
         if turn.results and self.environment.tool_calls == "template":
             fields = as_results(turn.calls)
@@ -85,8 +85,8 @@ class Prompter:
         if not turns:
             return self._encoded(task, self.chat.encode_prompt, before)
         last = turns[-1]
-        reply, shown = self.chat.reply(last), self.shown(task, last)
-        return self._encoded(task, self.chat.encode_next, last, before, reply, shown)
+        reply, after = self.chat.reply(last), self.observations(task, last)
+        return self._encoded(task, self.chat.encode_next, last, before, reply, after)
 
     def calls(self, completion: Completion, stop: Sequence[str] = ()) -> tuple[ToolCall, ...]:
         """The tool calls of a completion; a string of `stop` that ended it belongs to it."""
@@ -145,15 +145,15 @@ class Prompter:
 
     def answers(self, task: Task) -> list[str]:
         """The task's demonstrations as replies, or its reference where there is none."""
-        given = [self._reply(task, answer) for answer in task.demonstrations]
-        return given or self.reference(task)
+        replies = [self._reply(task, answer) for answer in task.demonstrations]
+        return replies or self.reference(task)
 
     def reference(self, task: Task) -> list[str]:
         """The task's reference as a reply; empty where it has none."""
         if not task.reference:
             return []
-        shown = language_named(task.language).reply.format(program=task.reference)
-        return [self._reply(task, shown or task.reference.removeprefix(task.stub))]
+        fenced = language_named(task.language).reply.format(program=task.reference)
+        return [self._reply(task, fenced or task.reference.removeprefix(task.stub))]
 
     def _reply(self, task: Task, answer: str) -> str:
         fenced = "```" in answer or not language_named(task.language).is_code

@@ -30,7 +30,7 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Samp
     A group without rollouts only counts in the numbers of groups. `limit` is the token limit of one
     completion; a joined sample has that of all its turns.
     """
-    found = []
+    samples = []
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
             name = f"{place}/{rollout.task.id}"
@@ -38,25 +38,25 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Samp
                 continue
             if any(turn.score for turn in rollout.turns):
                 worth = _worth(rollout)
-                made = [
-                    _sample([turn], *own, f"{name}/{n}", limit)
-                    for n, (turn, own) in enumerate(worth)
+                new = [
+                    _sample([turn], *outcome, f"{name}/{n}", limit)
+                    for n, (turn, outcome) in enumerate(worth)
                 ]
-                firsts: Iterable[int] = range(len(made))
+                firsts: Iterable[int] = range(len(new))
             else:
                 parts = _joined(rollout.turns)
                 most = limit * len(rollout.turns)
                 whose = index if len(parts) > 1 else None
-                made = [
+                new = [
                     _sample(part, rollout.score.total, rollout.passed, name, most, whose)
                     for part in parts
                 ]
                 firsts = accumulate(map(len, parts), initial=0)
-            found += [
-                replace(one, place=(place, index, first))
-                for one, first in zip(made, firsts, strict=False)
+            samples += [
+                replace(sample, place=(place, index, first))
+                for sample, first in zip(new, firsts, strict=False)
             ]
-    return found
+    return samples
 
 
 def _joined(turns: Sequence[Turn]) -> list[list[Turn]]:
@@ -74,14 +74,14 @@ def _joined(turns: Sequence[Turn]) -> list[list[Turn]]:
 
 def _worth(rollout: Rollout) -> list[tuple[Turn, tuple[float, bool]]]:
     """Each turn with its discounted return, and whether its program passed."""
-    found: list[tuple[Turn, tuple[float, bool]]] = []
+    returns: list[tuple[Turn, tuple[float, bool]]] = []
     worth = 0.0
     for turn in reversed(rollout.turns):
-        own = turn.score.total if turn.score else 0.0
-        worth = max(own, TURN_DISCOUNT * worth) if found else own
+        score = turn.score.total if turn.score else 0.0
+        worth = max(score, TURN_DISCOUNT * worth) if returns else score
         passed = turn.execution is not None and turn.execution.proven
-        found.append((turn, (worth, passed)))
-    return found[::-1]
+        returns.append((turn, (worth, passed)))
+    return returns[::-1]
 
 
 def dialogues(turns: Sequence[Turn], group: str) -> list[Sample]:
@@ -137,7 +137,7 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     for term in dict.fromkeys(chain.from_iterable(score.parts for _, score in scored)):
         values = [score.parts.get(term, 0.0) for _, score in scored]
         metrics |= {f"reward/{term}": fmean(values), f"reward/{term}_std": pstdev(values)}
-    passes = [[one.passed for one in group if one.score] for group in groups]
+    passes = [[rollout.passed for rollout in group if rollout.score] for group in groups]
     metrics |= {
         "reward/mean": fmean(totals),
         "reward/std": pstdev(totals),

@@ -98,13 +98,13 @@ def errors_of(model: Any, make_cache: MakeCache) -> tuple[float, float | None]:
     model's own full forward pass.
     """
     logits, texts = _decode(model, make_cache())
-    own = _full_forward(model, texts)
-    dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
+    full = _full_forward(model, texts)
+    dtypes = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
     if dtypes == {torch.float32}:  # beside those that are quantized
-        return float(((logits - own).abs().amax(-1) / own.std(-1)).max()), None
+        return float(((logits - full).abs().amax(-1) / full.std(-1)).max()), None
     with _float32_weights(model):
         exact = _full_forward(model, texts)
-    return _error(logits, exact), _error(own, exact)
+    return _error(logits, exact), _error(full, exact)
 
 
 class _Rollout:

@@ -80,7 +80,7 @@ def _adapter(linear: Any) -> tuple[Tensor, Tensor]:
     if isinstance(linear, nn.Linear):
         weight = linear.weight
         return weight.new_empty(0, weight.shape[1]), weight.new_empty(len(weight), 0)
-    is_lora = any(one.__module__ == "peft.tuners.lora.layer" for one in type(linear).__mro__)
+    is_lora = any(base.__module__ == "peft.tuners.lora.layer" for base in type(linear).__mro__)
     if not is_lora or linear.lora_variant or any(linear.lora_bias.values()) or linear.merged:
         raise NotImplementedError(f"the fused decoder does not know {type(linear).__name__}")
     names = linear.active_adapters

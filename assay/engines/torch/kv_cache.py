@@ -44,15 +44,15 @@ def _a_little_wider(used: int) -> int:
 
 @dataclass(slots=True)
 class CachedRow:
-    """A row: `shared` tokens of a prompt, which other rows share, and behind them its `own`: with
-    a short prompt, which is copied, `shared` is 0.
+    """A row: `shared` tokens of a prompt, which other rows share, and behind them `stored` ones:
+    with a short prompt, which is copied, `shared` is 0.
     """
 
     prompt: int
     """Number of the prompt."""
     shared: int
-    own: int
-    """Tokens stored so far, and the position of the next one."""
+    stored: int
+    """Tokens behind the shared ones so far, and the position of the next one."""
     rollout: object
     """None where no turn can follow another."""
 
@@ -106,10 +106,8 @@ class KVCache:
             if prompt not in old
         }
         self._reserve(len(prompts), len(new), prompt_tokens, copied)
-        groups = (
-            [one for one in new if bool(new[one]) == has_prefix] for has_prefix in (False, True)
-        )
-        for batch in filter(None, groups):
+        whole = [prompt for prompt in new if not new[prompt]]
+        for batch in filter(None, (whole, [prompt for prompt in new if new[prompt]])):
             logits, cache, _ = prefill(self.model, {prompt: new[prompt] for prompt in batch})
             if not self.layers:
                 self.layers = [
@@ -125,8 +123,8 @@ class KVCache:
         index = {prompt: number for number, prompt in enumerate(self.prompts)}
         self._copy_short([index[prompt] for prompt in prompts])
         for prompt, rollout in zip(prompts, rollouts, strict=True):
-            own = len(prompt) if len(prompt) <= self.short else 0
-            self.rows.append(CachedRow(index[prompt], len(prompt) - own, own, rollout))
+            copied = len(prompt) if len(prompt) <= self.short else 0
+            self.rows.append(CachedRow(index[prompt], len(prompt) - copied, copied, rollout))
         self.layout = None
         return torch.stack([self.first_logits[index[prompt]] for prompt in prompts])
 
@@ -135,7 +133,7 @@ class KVCache:
         device, first = self.model.device, len(self.rows)
         for prompt in dict.fromkeys(prompts):
             length = len(self.prompts[prompt])
-            rows = torch.tensor([n for n, own in enumerate(prompts, first) if own == prompt])
+            rows = torch.tensor([n for n, other in enumerate(prompts, first) if other == prompt])
             for layer in self.layers if length <= self.short else ():
                 for stored, tensor in zip(layer.completions, layer.prompts, strict=True):
                     stored[rows.to(device), :, :length] = tensor[prompt, :, :length]
@@ -178,7 +176,7 @@ class KVCache:
         """
         for number, tokens in finished.items():
             self._keep(number, tokens)
-        width = max(row.own for row in self.rows) + 1
+        width = max(row.stored for row in self.rows) + 1
         completions = [layer.completions for layer in self.layers]
         order = compact(completions, len(self.rows), list(finished), width)
         self.rows = [self.rows[former] for former in order]
@@ -202,26 +200,26 @@ class KVCache:
         """Keep the keys and values of a row under its `tokens`, of which the last has none yet."""
         row = self.rows[number]
         if tokens and self.finished.make_room(self.capacity.tokens + len(tokens)):
-            parts = number, row.own, row.prompt, row.shared
+            parts = number, row.stored, row.prompt, row.shared
             self.finished.rows[row.rollout] = tokens, [layer.row(*parts) for layer in self.layers]
 
     def step(self, tokens: Tensor) -> Tensor:
         """[R, V] logits after `tokens` [R], one for each row."""
         rows = self.size(len(self.rows))
         self.layout = self.layout or self._arrange(rows)
-        padding, own = rows - len(tokens), [row.own for row in self.rows]
-        positions = torch.tensor(own + [0] * padding, device=tokens.device)
+        padding, lengths = rows - len(tokens), [row.stored for row in self.rows]
+        positions = torch.tensor(lengths + [0] * padding, device=tokens.device)
         padded = torch.cat([tokens, tokens.new_zeros(padding)])
         shared = max(row.shared for row in self.rows)
         prompt_width = self.width(shared) if shared else 0
-        used = max(own) + 1
+        used = max(lengths) + 1
         if used > self.capacity.completion_width:
             self._reserve(0, 0, 0, used)
         width = min(self.capacity.completion_width, self.ahead(used))
         step = DecodeStep(padded, positions, *self.layout, prompt_width, width)
         logits = self.graphs(step) if self.graphs else self._forward(step)
         for row in self.rows:
-            row.own += 1
+            row.stored += 1
         return logits[: len(tokens)]
 
     def _arrange(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -301,13 +299,13 @@ class _LayerView:
 
 
 def attend(
-    module: Any, query: Tensor, key: _LayerView, value: _LayerView, *_: Any, **named: Any
+    module: Any, query: Tensor, key: _LayerView, value: _LayerView, *_: Any, **keywords: Any
 ) -> tuple[Tensor, None]:
     """An attention function for transformers: one query for each row, through a `_StepView`."""
-    if query.shape[2] != 1 or any(named.get(name) is not None for name in UNSUPPORTED):
+    if query.shape[2] != 1 or any(keywords.get(name) is not None for name in UNSUPPORTED):
         raise NotImplementedError("the KV cache does not implement this attention")
     key.view.attended += 1
-    scaling = named.get("scaling") or query.shape[-1] ** -0.5
+    scaling = keywords.get("scaling") or query.shape[-1] ** -0.5
     return key.layer.attend(query, scaling, key.view.step, key.view.bias), None
 
 

@@ -53,10 +53,10 @@ class LayerCache:
         for stored, new in zip(self.prompts, (keys, values), strict=True):
             stored[prompt, :, :length] = new[:, -length:]
 
-    def row(self, row: int, own: int, prompt: int, shared: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [H, T, D] of a row: of `shared` tokens of a prompt, and `own` others."""
+    def row(self, row: int, stored: int, prompt: int, shared: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [H, T, D] of a row: `shared` tokens of a prompt, and `stored` ones."""
         keys, values = (
-            torch.cat([of_prompts[prompt, :, :shared], of_rows[row, :, :own]], dim=1)
+            torch.cat([of_prompts[prompt, :, :shared], of_rows[row, :, :stored]], dim=1)
             for of_prompts, of_rows in zip(self.prompts, self.completions, strict=True)
         )
         return keys.to(self.dtype), values.to(self.dtype)
@@ -99,8 +99,8 @@ def _grown(old: Tensor, rows: int, width: int) -> Tensor:
     """
     dtype = torch.float32 if old.device.type == "cpu" else old.dtype
     new = torch.zeros((rows, old.shape[1], width, old.shape[3]), dtype=dtype, device=old.device)
-    if len(kept := old[:rows]):
-        new[: len(kept), :, : old.shape[2]] = kept
+    if len(rest := old[:rows]):
+        new[: len(rest), :, : old.shape[2]] = rest
     return new
 
 

@@ -34,7 +34,7 @@ class FinishedRows:
 
     def make_room(self, tokens: int) -> bool:
         """Forget the oldest rows until `tokens` fit beside the others; whether they do."""
-        sizes = {rollout: len(kept) for rollout, (kept, _) in self.rows.items()}
+        sizes = {rollout: len(tokens) for rollout, (tokens, _) in self.rows.items()}
         excess = tokens + sum(sizes.values()) - self.limit
         for rollout, size in sizes.items():
             if excess > 0:
@@ -44,9 +44,11 @@ class FinishedRows:
 
     def take(self, rollout: object, prompt: Prompt) -> Prefix:
         """Forget the row of a rollout: the part of it with which `prompt` begins."""
-        kept, prefix = self.rows.pop(rollout, ((), ())) if rollout is not None else ((), ())
-        pairs = enumerate(zip(kept, prompt[:-1], strict=False))
-        equal = next((n for n, (old, new) in pairs if old != new), min(len(kept), len(prompt) - 1))
+        tokens, prefix = self.rows.pop(rollout, ((), ())) if rollout is not None else ((), ())
+        pairs = enumerate(zip(tokens, prompt[:-1], strict=False))
+        equal = next(
+            (n for n, (old, new) in pairs if old != new), min(len(tokens), len(prompt) - 1)
+        )
         return [(keys[:, :equal], values[:, :equal]) for keys, values in prefix if equal]
 
 
@@ -75,11 +77,13 @@ def prefill(model: Any, prompts: Mapping[Prompt, Prefix]) -> tuple[Tensor, Any, 
         [(prompt[0],) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device
     )
     attention = torch.tensor(
-        [[0] * (width - len(one)) + [1] * len(one) for one in prompts], device=model.device
+        [[0] * (width - n) + [1] * n for n in map(len, prompts)], device=model.device
     )
     cache = DynamicCache(config=model.config)
     positions = (attention.cumsum(-1) - 1).clamp(min=0)
-    new = max(len(one) - (kept[0][0].shape[1] if kept else 0) for one, kept in prompts.items())
+    new = max(
+        len(prompt) - (prefix[0][0].shape[1] if prefix else 0) for prompt, prefix in prompts.items()
+    )
     widths = [max(0, len(prompt) - new) for prompt in prompts]
     for number, layer in enumerate(zip(*prompts.values(), strict=True) if new < width else ()):
         keys, values = (_stacked(tensors, widths) for tensors in zip(*layer, strict=True))
@@ -90,7 +94,7 @@ def prefill(model: Any, prompts: Mapping[Prompt, Prefix]) -> tuple[Tensor, Any, 
 
 def _stacked(tensors: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
     """[N, H, P, D] of the first `widths` tokens of N tensors [H, T, D], padded on the left."""
-    cut = [one[:, :width].transpose(0, 1) for one, width in zip(tensors, widths, strict=True)]
+    cut = [tensor[:, :width].transpose(0, 1) for tensor, width in zip(tensors, widths, strict=True)]
     return pad_sequence(cut, batch_first=True, padding_side="left").transpose(1, 2)
 
 
@@ -102,14 +106,14 @@ def next_logits(
     State-space models (Mamba) name their cache differently, and mask nothing after the prefill.
     """
     is_stateful = "cache_params" in signature(unwrap_model(model).forward).parameters
-    named = {"cache_params" if is_stateful else "past_key_values": cache}
+    keywords = {"cache_params" if is_stateful else "past_key_values": cache}
     out = model(
         input_ids=tokens,
         attention_mask=None if is_stateful and attention.shape != tokens.shape else attention,
         position_ids=positions,
         use_cache=cache is not None,
         logits_to_keep=1,
-        **named,
+        **keywords,
     )
     return out.logits[:, -1].float()  # type: ignore[no-any-return]
 

@@ -89,7 +89,7 @@ class Client:
         tokens, content = choice["token_ids"], (choice["logprobs"] or {}).get("content") or []
         spans = choice["weight_versions"] or []
         weights = [span["version"] for span in spans for _ in range(span["start"], span["end"])]
-        logprobs = [float(one["logprob"]) for one in content]
+        logprobs = [float(entry["logprob"]) for entry in content]
         if not len(tokens) == len(logprobs) == len(weights):
             raise LostError(
                 f"{len(tokens)} tokens have {len(logprobs)} log-probabilities and {len(weights)}"
@@ -109,7 +109,7 @@ class Client:
         }
         choice = (await self._generate(model, prompt, params))["choices"][0]
         top = choice["logprobs"]["content"][0]["top_logprobs"]
-        return float({one["token_id"]: one["logprob"] for one in top}[token])
+        return float({entry["token_id"]: entry["logprob"] for entry in top}[token])
 
     async def _generate(
         self,

@@ -95,7 +95,7 @@ class VllmEngine:
         synced = [server for server in self._fleet.servers if server.is_usable]
         self.metrics = {
             "engine/servers": float(len(synced)),
-            "engine/probe_difference": max((one.difference for one in synced), default=0.0),
+            "engine/probe_difference": max((server.difference for server in synced), default=0.0),
             "engine/restarts": float(self._fleet.restarts),
             "time/pack": packed - start,
         }
@@ -111,7 +111,7 @@ class VllmEngine:
             with server.assign(request.prompt):
                 await server.ready.wait()
                 async with server.slots:
-                    if server.failure and all(one.failure for one in self._fleet.servers):
+                    if server.failure and all(other.failure for other in self._fleet.servers):
                         raise server.failure
                     if not server.is_usable:
                         continue

@@ -127,8 +127,8 @@ def launch_plan(
     )  # fmt: skip
     # On a CPU the first request would wait 15 seconds for a compilation.
     eager = {"TORCHDYNAMO_DISABLE": "1"} if on_cpu else {}
-    own = {"VLLM_RPC_BASE_PATH": str(folder)}  # else its sockets stay in /tmp
-    return Launch(command, ENVIRONMENT | eager | own, folder, log)
+    sockets = {"VLLM_RPC_BASE_PATH": str(folder)}  # else its sockets stay in /tmp
+    return Launch(command, ENVIRONMENT | eager | sockets, folder, log)
 
 
 def dtype_of(policy: Policy, settings: EngineSettings) -> str:

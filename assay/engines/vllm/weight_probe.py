@@ -90,5 +90,5 @@ def make_probe(policy: Policy) -> WeightProbe:
 
 
 def _largest_difference(some: Sequence[float], others: Sequence[float]) -> float:
-    differences = [abs(one - other) for one, other in zip(some, others, strict=True)]
+    differences = [abs(value - other) for value, other in zip(some, others, strict=True)]
     return max(differences) if not any(map(isnan, differences)) else inf
