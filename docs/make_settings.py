@@ -63,7 +63,7 @@ Exit codes of every command:
 - 3: the machine failed
 - 130: Ctrl-C; of `train`, 0 after it has saved
 
-Extras, `pip install '.[NAME]'`:
+Extras, in the checkout: `pip install -e '.[NAME]'`:
 
 - `serve`: judge services ([service.md](service.md))
 - `vllm`: vLLM ([vllm.md](vllm.md))

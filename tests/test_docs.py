@@ -65,6 +65,20 @@ def test_the_readme_and_the_pages_stay_short() -> None:
     assert pages["judge.md"] <= 4_000
 
 
+def test_extras_are_installed_from_the_checkout() -> None:
+    """Anybody may own the package's name on a public registry."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = [
+        file for folder in ("assay", "recipes", "tests") for file in (ROOT / folder).rglob("*")
+    ]
+    sources = [file for file in files if file.suffix in (".py", ".toml")]
+    for file in [*PAGES, *sources]:
+        text = re.sub(r'"?\n *f?"', "", file.read_text())
+        assert not re.search(r"pip install '?assay\b", text), file
+        extras = re.findall(r"pip install[^\n`]*? '\.\[(\w+)\]'", text)
+        assert {*extras} - {"NAME"} <= {*project["optional-dependencies"]}, file
+
+
 def test_the_readmes_make_targets_exist() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert set(re.findall(r"^(?:\$ )?make (\w+)", README, flags=re.MULTILINE)) <= targets

@@ -43,7 +43,9 @@ def serve(
         from assay.integrations.serve import serve as serving
         from assay.integrations.service import Bounds
     except ImportError as error:
-        raise SettingsError(f"{error.name} is not installed; pip install 'assay[serve]'") from error
+        raise SettingsError(
+            f"{error.name} is not installed; pip install -e '.[serve]' in assay's checkout"
+        ) from error
     judge = Judge(
         Limits(cpu_seconds, wall_seconds, memory_mb), slots, stop_early=False,
         allow_weak=allow_weak,

@@ -56,7 +56,7 @@ class PolicySettings(Section):
     """Compute the LM head (the logits) in float32 whatever the `dtype` is; slower."""
     quantize: Literal["nf4"] | None = None
     """Quantize the frozen weights to 4 bits (QLoRA) with bitsandbytes. Needs `lora`, or an adapter
-    as `model`, and `pip install 'assay[quant]'`."""
+    as `model`, and `pip install -e '.[quant]'`."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more time, the same
     results."""

@@ -114,7 +114,7 @@ def _parser(language: str) -> Any:
     except ImportError:
         raise SettingsError(
             f"programs in {language} are not compared without a parser: pip install"
-            " 'assay[overlap]'"
+            " -e '.[overlap]' in assay's checkout"
         ) from None
     make = getattr(grammar, "language", None) or getattr(grammar, f"language_{language}")
     return tree_sitter.Parser(tree_sitter.Language(make()))

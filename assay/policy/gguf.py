@@ -44,7 +44,9 @@ def as_folder(name: str, progress: Progress | None = None) -> str:
     if folder.is_dir():
         return str(folder)
     if find_spec("gguf") is None:
-        raise SettingsError(f"policy.model = {name!r} needs a package: pip install 'assay[gguf]'")
+        raise SettingsError(
+            f"policy.model = {name!r} needs a package: pip install -e '.[gguf]' in assay's checkout"
+        )
     cache.mkdir(parents=True, exist_ok=True)
     shows = nullcontext(progress) if progress else Progress()
     with shows as bar, bar.interrupted(), (cache / f"{folder.name}.lock").open("a") as lock_file:

@@ -129,6 +129,6 @@ def _package(module: str, tracker: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise SettingsError(
-            f"tracker {tracker!r} needs a package: pip install 'assay[{extra}]', or take it out of"
-            " `trackers`"
+            f"tracker {tracker!r} needs a package: pip install -e '.[{extra}]' in assay's checkout,"
+            " or take it out of `trackers`"
         ) from error

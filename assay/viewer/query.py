@@ -25,7 +25,9 @@ def query(folder: RunsFolder, sql: str) -> tuple[list[str], list[tuple[Any, ...]
     try:
         import duckdb
     except ImportError as error:
-        raise SettingsError("--sql needs a package: pip install 'assay[sql]'") from error
+        raise SettingsError(
+            "--sql needs a package: pip install -e '.[sql]' in assay's checkout"
+        ) from error
     connection = duckdb.connect(config=CLOSED)
     lines: list[dict[str, Any]] = []
     parts: list[str] = []

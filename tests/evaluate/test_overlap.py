@@ -113,7 +113,7 @@ def test_programs_in_other_languages_are_compared_by_their_own_grammar(
     language: str, program: str
 ) -> None:
     if find_spec(f"tree_sitter_{language}") is None:
-        pytest.skip("needs pip install 'assay[overlap]'")
+        pytest.skip("needs pip install -e '.[overlap]'")
     renamed = re.sub(r"\bn\b", "total", program)
     bench = task("b", program=f"// counts\n{program}", language=language)
     assert alike(task("t", program=renamed, language=language), bench).identical
@@ -124,7 +124,7 @@ def test_programs_in_other_languages_are_compared_by_their_own_grammar(
 
 def test_two_designs_that_differ_in_names_alone_are_one() -> None:
     if find_spec("tree_sitter_verilog") is None:
-        pytest.skip("needs pip install 'assay[overlap]'")
+        pytest.skip("needs pip install -e '.[overlap]'")
     design = "module m(input a, input b, output y);\n  wire n;\n  assign n = a & b;\n  assign y = ~n;\nendmodule\n"  # fmt: skip  # noqa: E501
     renamed = re.sub(r"\bn\b", "both", design).replace("module m", "module nand_gate")
     one, other = syntax_of(design, "verilog"), syntax_of(renamed, "verilog")
@@ -138,7 +138,8 @@ def test_a_language_without_a_parser_is_named_once_and_its_prompts_are_compared(
     found = find_overlap(tasks, tasks[:1], programs=0.7, prompts=0.7)
     assert [pair.prompt for pair in found.pairs] == [1.0, 1.0]
     assert found.notes == [
-        "programs in befunge are not compared without a parser: pip install 'assay[overlap]'"
+        "programs in befunge are not compared without a parser: pip install -e '.[overlap]' in"
+        " assay's checkout"
     ]
 
 

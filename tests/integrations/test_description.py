@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
+pytest.importorskip("starlette", reason="the service needs `pip install -e '.[serve]'`")
 
 from tests.integrations.server import Server, serving
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integrations.server import ROOT, serving, until
 
-pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
+pytest.importorskip("starlette", reason="the service needs `pip install -e '.[serve]'`")
 
 
 def bench() -> ModuleType:

@@ -20,7 +20,7 @@ from assay.train.batch import to_batch, with_weights
 from assay.types import Sample
 from tests.policies import checkpoint
 
-trl = pytest.importorskip("trl", reason="TRL is not installed; pip install 'assay[integrations]'")
+trl = pytest.importorskip("trl", reason="TRL is not installed; pip install -e '.[integrations]'")
 
 LIMIT = 9
 CLIP = {"clip_low": 0.2, "clip_high": 0.28, "importance_sampling": "none"}

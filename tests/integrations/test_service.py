@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
+pytest.importorskip("starlette", reason="the service needs `pip install -e '.[serve]'`")
 
 from assay.integrations.serve import listening
 from assay.tasks import load

@@ -73,7 +73,7 @@ def test_a_row_without_tests_is_the_users_to_mend() -> None:
 
 def test_grpo_of_trl_trains_on_the_reward(tmp_path: Path) -> None:
     trl = pytest.importorskip(
-        "trl", reason="TRL is not installed; pip install 'assay[integrations]'"
+        "trl", reason="TRL is not installed; pip install -e '.[integrations]'"
     )
     from datasets import Dataset
 

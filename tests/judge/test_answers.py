@@ -134,7 +134,7 @@ def test_without_math_verify_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answers, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install 'assay\[maths\]'"):
+    with pytest.raises(DataError, match=r"pip install -e '\.\[maths\]'"):
         judged((r"\frac12", "0.5"))
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-pytest.importorskip("h11", reason="a service needs `pip install 'assay[serve]'`")
+pytest.importorskip("h11", reason="a service needs `pip install -e '.[serve]'`")
 
 from pyarrow import parquet
 

@@ -85,5 +85,5 @@ def test_four_bits_without_adapters_are_refused() -> None:
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
 def test_four_bits_without_the_package_say_what_to_install() -> None:
-    with pytest.raises(SettingsError, match=r"needs a package: pip install 'assay\[quant\]'"):
+    with pytest.raises(SettingsError, match=r"needs a package: pip install -e '\.\[quant\]'"):
         check_quantize(PolicySettings(quantize="nf4", lora=LoraSettings()), adapted=True)

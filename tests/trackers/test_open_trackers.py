@@ -139,7 +139,7 @@ def test_a_tracker_whose_package_is_absent_says_what_to_install(
 ) -> None:
     if importlib.util.find_spec(name):
         pytest.skip(f"{name} is installed")
-    with pytest.raises(SettingsError, match=rf"pip install 'assay\[{extra}\]'"):
+    with pytest.raises(SettingsError, match=rf"pip install -e '\.\[{extra}\]'"):
         opened((name,), tmp_path)
 
 

@@ -71,5 +71,5 @@ def test_a_query_reaches_nothing_but_the_tables(folder: Path, query: str) -> Non
 
 @pytest.mark.skipif(bool(find_spec("duckdb")), reason="DuckDB is installed")
 def test_without_duckdb_one_line_says_what_to_install(folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"pip install 'assay\[sql\]'"):
+    with pytest.raises(SettingsError, match=r"pip install -e '\.\[sql\]'"):
         shown(folder, "--sql", COUNT)

@@ -146,9 +146,9 @@ def _check_vllm(python: str) -> None:
         ).returncode
     if status != 0:
         raise SettingsError(
-            f"engine.name = 'vllm', but {python!r} has no vLLM: pip install 'assay[vllm]', or set"
-            " engine.python to the interpreter of an environment that has it, or engine.servers to"
-            " the URLs of running servers"
+            f"engine.name = 'vllm', but {python!r} has no vLLM: pip install -e '.[vllm]' in assay's"
+            " checkout, or set engine.python to the interpreter of an environment that has it, or"
+            " engine.servers to the URLs of running servers"
         )
 
 

@@ -86,7 +86,7 @@ def joined(files: Mapping[str, str]) -> str:
 def ours() -> tuple[dict[str, str], dict[str, str]]:
     """Files and variables of each run. Raises DataError where cocotb is not installed."""
     if find_spec("cocotb") is None:
-        raise DataError("cocotb is not installed; pip install 'assay[cocotb]'")
+        raise DataError("cocotb is not installed; pip install -e '.[cocotb]' in assay's checkout")
     from find_libpython import find_libpython
 
     if (library := find_libpython()) is None:
