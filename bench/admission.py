@@ -21,7 +21,7 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from assay.rollout.stream import Stream
+from assay.rollout.stream import GroupStream
 from assay.types import Rollout
 
 TASKS, EPOCHS, PER_STEP, GROUP, ROWS, TOKEN = 512, 3, 16, 8, 256, 0.02
@@ -48,7 +48,7 @@ class Clock(asyncio.SelectorEventLoop):
         return self.now
 
 
-class Dropping(Stream):
+class Dropping(GroupStream):
     """The rule before: a step takes what ends first, and what is too old then is dropped."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -87,7 +87,7 @@ def task_of(number: int, seed: int) -> int:
 
 
 async def train(
-    kind: Callable[..., Stream], longest: int, staleness: int, learning: float, seed: int
+    kind: Callable[..., GroupStream], longest: int, staleness: int, learning: float, seed: int
 ) -> tuple[float, int, float]:
     """Steps an hour, tasks never trained on, and the mean staleness of groups by tokens."""
     rows = asyncio.Semaphore(ROWS)
@@ -141,7 +141,8 @@ def main() -> None:
     for longest, learning, staleness in product((1024, 2048), (10.0, 40.0), (1, 2, 3, 4)):
         case = longest, staleness, learning
         pairs = [
-            [on_clock(train(kind, *case, seed)) for kind in (Stream, Dropping)] for seed in seeds
+            [on_clock(train(kind, *case, seed)) for kind in (GroupStream, Dropping)]
+            for seed in seeds
         ]
         ratios = [ours[0] / theirs[0] for ours, theirs in pairs]
         ours, theirs = zip(*pairs, strict=True)

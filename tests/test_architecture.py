@@ -275,8 +275,7 @@ match used:
 
 
 SHARED = {
-    "Clock", "Job", "LostError", "Message", "Pool", "Remote", "Request", "Result", "Service",
-    "Settings", "Stream",
+    "Clock", "Job", "Message", "Pool", "Remote", "Request", "Result", "Service", "Settings",
 }  # fmt: skip
 """Names of several classes; none is to be added. `Settings` is that of each algorithm's file."""
 

@@ -248,8 +248,7 @@ def check_quantize(settings: PolicySettings, adapted: bool) -> None:
         )
     if settings.quantize and find_spec("bitsandbytes") is None:
         raise SettingsError(
-            "policy.quantize = 'nf4' needs a package: pip install -e '.[quant]' in assay's"
-            " checkout, or leave it out"
+            "policy.quantize = 'nf4' needs a package: pip install -e '.[quant]' in assay's checkout"
         )
 
 

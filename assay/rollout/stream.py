@@ -23,7 +23,7 @@ class FinishedGroup:
 
 
 @dataclass(slots=True)
-class Stream:
+class GroupStream:
     """Groups in the order in which they finish, started in the order of their numbers.
 
     | who | takes | gives | waits for |

@@ -23,7 +23,7 @@ from assay.rollout.attempt import RolloutContext, make_prompts, within
 from assay.rollout.group import group
 from assay.rollout.held_out import describe_held_out
 from assay.rollout.samples import describe, has_zero_variance, staleness, to_samples
-from assay.rollout.stream import Stream
+from assay.rollout.stream import GroupStream
 from assay.sync import in_own_thread
 from assay.train.learner import Learner
 from assay.types import Metrics, Rollout, Sample, Task
@@ -144,7 +144,7 @@ class RolloutSource(Source):
         self.seed = partial(derive, settings.seed, settings.stage)
         per_step, prefetch = rollout.tasks_per_step, rollout.prefetch_groups
         prefetch = rollout.max_staleness * per_step if prefetch is None else prefetch
-        self.stream = Stream(
+        self.stream = GroupStream(
             self._start_group, per_step=per_step, max_staleness=rollout.max_staleness,
             prefetch=prefetch,
         )  # fmt: skip

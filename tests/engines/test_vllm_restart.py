@@ -15,7 +15,7 @@ from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm import engine as engine_file
 from assay.engines.vllm import fleet
-from assay.engines.vllm.client import Chunk, LostError
+from assay.engines.vllm.client import Chunk, GoneError
 from assay.engines.vllm.engine import VllmEngine, open_vllm
 from assay.errors import MachineError, SettingsError
 from tests.policies import tiny_policy
@@ -61,7 +61,7 @@ class Served:
         try:
             while count < sampling.max_tokens and not interrupted.is_set():
                 if self.dead:
-                    raise LostError("killed")
+                    raise GoneError("killed")
                 count += not self.paused
                 await asyncio.sleep(0.005)
         finally:
@@ -165,7 +165,7 @@ class Broken:
 
     async def start(self, client: Served, seed: int) -> None:
         await asyncio.sleep(0.01)
-        raise LostError("it did not start")
+        raise GoneError("it did not start")
 
     def last_log_line(self) -> str:
         return "no space left"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assay.rollout.stream import FinishedGroup, Stream
+from assay.rollout.stream import FinishedGroup, GroupStream
 from assay.train.sources import draw
 from assay.types import Rollout
 
@@ -36,8 +36,10 @@ class Writing:
             raise
         return []
 
-    def stream(self, *, per_step: int, max_staleness: int, prefetch: int) -> Stream:
-        return Stream(self.begin, per_step=per_step, max_staleness=max_staleness, prefetch=prefetch)
+    def stream(self, *, per_step: int, max_staleness: int, prefetch: int) -> GroupStream:
+        return GroupStream(
+            self.begin, per_step=per_step, max_staleness=max_staleness, prefetch=prefetch
+        )
 
 
 def numbers(groups: list[FinishedGroup]) -> list[int]:
@@ -144,7 +146,7 @@ def test_however_long_groups_take_each_is_taken_once_and_none_too_late(
 
     async def test() -> None:
         prefetch = draw.randint(1, 4 * max_staleness)
-        stream = Stream(begin, per_step=4, max_staleness=max_staleness, prefetch=prefetch)
+        stream = GroupStream(begin, per_step=4, max_staleness=max_staleness, prefetch=prefetch)
         taken: list[int] = []
         for step in range(25):
             await stream.publish(step)
@@ -199,7 +201,7 @@ def test_what_a_group_raises_is_raised_by_take_and_closing_ends_the_others() -> 
                 raise ValueError("no words")
             return await writing.begin(number)
 
-        stream = Stream(begin, per_step=2, max_staleness=2, prefetch=3)
+        stream = GroupStream(begin, per_step=2, max_staleness=2, prefetch=3)
         with pytest.raises(ValueError, match="no words"):
             await stream.take(2)
         await stream.close()
@@ -218,7 +220,7 @@ def test_what_a_group_raised_while_the_policy_learned_is_raised_before_the_next_
                 raise ValueError("no words")
             return []
 
-        stream = Stream(begin, per_step=1, max_staleness=1, prefetch=1)
+        stream = GroupStream(begin, per_step=1, max_staleness=1, prefetch=1)
         await stream.take(1)
         writing.gates[1].set()
         await idle()
@@ -273,7 +275,7 @@ def test_over_whole_epochs_with_kills_each_task_is_learned_from_once_an_epoch(se
         while min(set(range(len(taken) + 1)) - set(taken)) < epochs * len(tasks):
             staleness = random_numbers.randint(0, 3)
             prefetch = random_numbers.randint(0, 3 * staleness) if staleness else 0
-            stream = Stream(begin, per_step=3, max_staleness=staleness, prefetch=prefetch)
+            stream = GroupStream(begin, per_step=3, max_staleness=staleness, prefetch=prefetch)
             stream.resume(**json.loads(json.dumps(position)))
             for _ in range(random_numbers.randint(1, 6)):
                 await stream.publish(step)

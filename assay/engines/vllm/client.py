@@ -22,7 +22,7 @@ KEEPALIVE = 2.0
 """Seconds that an idle connection stays open; the server closes it after 5."""
 
 
-class LostError(Exception):
+class GoneError(Exception):
     """The server is gone, or has other weights than the synced ones. Never leaves the engine."""
 
 
@@ -41,7 +41,7 @@ class Chunk:
 class Client:
     """Calls to one server, at `url` or behind the Unix socket `socket`.
 
-    Each call raises LostError if the server does not answer or has failed, and SettingsError if it
+    Each call raises GoneError if the server does not answer or has failed, and SettingsError if it
     refuses the request.
     """
 
@@ -91,7 +91,7 @@ class Client:
         weights = [span["version"] for span in spans for _ in range(span["start"], span["end"])]
         logprobs = [float(entry["logprob"]) for entry in content]
         if not len(tokens) == len(logprobs) == len(weights):
-            raise LostError(
+            raise GoneError(
                 f"{len(tokens)} tokens have {len(logprobs)} log-probabilities and {len(weights)}"
                 " versions"
             )
@@ -139,14 +139,14 @@ class Client:
         try:
             while not (await asyncio.wait([sending], timeout=HEALTH_INTERVAL))[0]:
                 if not await self._shared_health():
-                    raise LostError(f"{path} is not answered any more")
+                    raise GoneError(f"{path} is not answered any more")
             response = await sending
         except httpx2.TransportError as error:
-            raise LostError(f"{path}: {type(error).__name__} {error}".strip()) from error
+            raise GoneError(f"{path}: {type(error).__name__} {error}".strip()) from error
         finally:
             sending.cancel()
         if response.status_code == 404 or response.is_server_error:
-            raise LostError(f"{path} answers {response.status_code}: {response.text[:300]}")
+            raise GoneError(f"{path} answers {response.status_code}: {response.text[:300]}")
         if not response.is_success:
             raise SettingsError(
                 f"the vLLM server refuses {path} with {response.status_code}: {response.text[:500]}"

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
-from assay.engines.vllm.client import Client, LostError
+from assay.engines.vllm.client import Client, GoneError
 from assay.engines.vllm.fleet import Fleet, Server, Weights
 from assay.engines.vllm.partial_completion import PartialCompletion
 from assay.engines.vllm.server import (
@@ -124,7 +124,7 @@ class VllmEngine:
                         )
                         so_far.add(chunk, list(map(self._version, chunk.weights)))
                         self.tokens_generated += len(chunk.tokens)
-                    except LostError as error:
+                    except GoneError as error:
                         self._fleet.recover(server, error)
                     else:
                         if chunk.tokens:
@@ -138,10 +138,10 @@ class VllmEngine:
         await self._fleet.close()
 
     def _version(self, name: str) -> int:
-        """Raises LostError for weights that are not this engine's: someone restarted the server."""
+        """Raises GoneError for weights that are not this engine's: someone restarted the server."""
         engine, _, version = name.rpartition(":")
         if engine != self._name:
-            raise LostError(f"it generates with weights called {name!r}")
+            raise GoneError(f"it generates with weights called {name!r}")
         return int(version)
 
 

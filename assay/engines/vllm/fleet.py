@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from assay.engines.vllm.client import Client, LostError
+from assay.engines.vllm.client import Client, GoneError
 from assay.engines.vllm.server import MAX_NUM_SEQS, START_SECONDS, ServerProcess
 from assay.engines.vllm.transports import Transport
 from assay.engines.vllm.weight_probe import Probed, WeightProbe
@@ -160,7 +160,7 @@ class Fleet:
             server.recovery = asyncio.create_task(self._bring_up_quietly(server))
         return server.recovery
 
-    def recover(self, server: Server, error: LostError) -> None:
+    def recover(self, server: Server, error: GoneError) -> None:
         """Start bringing the server up again, unless another request has done so."""
         if server.is_usable:
             _note_death(server, error)
@@ -185,7 +185,7 @@ class Fleet:
                         assert weights
                         server.syncing = weights.folder
                         server.difference = await self._sync(server, weights)
-                    except LostError as error:
+                    except GoneError as error:
                         _note_death(server, error)
                     else:
                         if weights is self.weights:
@@ -234,7 +234,7 @@ class Fleet:
             await client.call("/pause?mode=abort")
         server.model = await self._transport.send(client, weights.folder)
         if not (await client.call("/reset_prefix_cache"))["success"]:
-            raise LostError("its prefix cache of the old weights cannot be reset")
+            raise GoneError("its prefix cache of the old weights cannot be reset")
         await client.call("/update_weight_version", {"new_version": weights.name})
         await client.call("/resume")
         scores = await asyncio.gather(
@@ -256,7 +256,7 @@ def _load_of(prompt: tuple[int, ...], server: Server) -> tuple[bool, bool, int]:
     return server.failure is not None, not server.ready.is_set(), server.assigned - bonus
 
 
-def _note_death(server: Server, error: LostError) -> None:
+def _note_death(server: Server, error: GoneError) -> None:
     log.warning("lost a vLLM server: %s", error)
     server.ready.clear()
     server.lost, server.reason = True, str(error)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.config.generation import EngineSettings
-from assay.engines.vllm.client import Client, LostError
+from assay.engines.vllm.client import Client, GoneError
 from assay.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ServerProcess:
         self._reaper: subprocess.Popen[bytes] | None = None
 
     async def start(self, client: Client, seed: int) -> None:
-        """Return when it answers. Raises LostError if it exits instead."""
+        """Return when it answers. Raises GoneError if it exits instead."""
         self.socket.unlink(missing_ok=True)
         self.launch.log.parent.mkdir(parents=True, exist_ok=True)
         reaper = [sys.executable, "-m", "assay.engines.vllm.reaper"]
@@ -78,7 +78,7 @@ class ServerProcess:
         deadline = time.monotonic() + START_SECONDS
         while not (self.socket.exists() and await client.is_healthy()):
             if self._reaper.poll() is not None or time.monotonic() > deadline:
-                raise LostError("it did not start")
+                raise GoneError("it did not start")
             await asyncio.sleep(0.1)
 
     def stop(self) -> None:

@@ -74,8 +74,8 @@ class Answers(Kind[Answer], judges=Answer):
         """One. Raises ValueError where math-verify is not installed, or without an answer."""
         if not check.exact and find_spec("math_verify") is None:
             raise ValueError(
-                "a formula is the answer, which needs math-verify: pip install -e '.[maths]' in"
-                " assay's checkout"
+                "a formula as the answer needs math-verify: pip install -e '.[maths]' in assay's"
+                " checkout"
             )
         number = check.exact and plain_number(reading(check.answer).body, True)
         if not check.answer.strip() or number is None:
