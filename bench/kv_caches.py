@@ -9,10 +9,11 @@ that of a full forward pass, in standard deviations over the vocabulary. In bflo
 error of a sampled token's log-probability against the same weights in float32, beside that of the
 model's own full forward pass. LoRA is measured with noise on its weights, as the probe does.
 
-Rollouts of three turns, in float32, with random tokens: 2 prompts of 100 to 200 tokens with 8
-rollouts each, completions of 30 to 60 tokens, and 20 to 40 that the environment shows after each.
-Once each turn prefills the whole conversation, once what is new of it, in turns; a ratio is of the
-CPU time of the engine.
+Rollouts of three turns, with random tokens: 2 prompts of 100 to 200 tokens with 8 rollouts each,
+completions of 30 to 60 tokens, and 20 to 40 that the environment shows after each. Once each turn
+prefills the whole conversation, once what is new of it, in turns; a ratio is of the CPU time of the
+engine. A third time the whole conversation again, to see how many rollouts differ without a cause:
+rows that run at once depend on time, and the rounding of a product on its number of rows.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SHAPE = {
 TURNS = 3
 TURN_COLUMNS = (
     "times faster", "seconds, all prefilled again", "only what is new", "tokens prefilled",
-    "only new ones",
+    "only new ones", "rollouts that differ", "if all is prefilled twice",
 )  # fmt: skip
 COLUMNS = "cache", "error", "the model's own", "limit", "seconds of the probe"
 
@@ -90,13 +91,15 @@ class Rollout:
     def __init__(self, prompt: tuple[int, ...], vocabulary: int, seed: int, keeps: bool) -> None:
         self.prompt, self.vocabulary, self.seed, self.keeps = prompt, vocabulary, seed, keeps
 
-    async def run(self, engine: TorchEngine) -> None:
+    async def run(self, engine: TorchEngine) -> tuple[int, ...]:
+        """All of its tokens."""
         draw, prompt = random.Random(self.seed), self.prompt
         for turn in range(TURNS):
             request = GenerationRequest(prompt, turn, (), self, self.keeps and turn < TURNS - 1)
             completion = await engine.generate(request, Sampling(draw.randint(30, 60)))
             addition = draw.choices(range(self.vocabulary), k=draw.randint(20, 40))
             prompt = (*prompt, *completion.tokens, *addition)
+        return prompt
 
 
 async def turns(policy: Policy, vocabulary: int, rounds: int) -> dict[str, str]:
@@ -108,25 +111,32 @@ async def turns(policy: Policy, vocabulary: int, rounds: int) -> dict[str, str]:
 
     engine.check()
     policy.model.register_forward_pre_hook(count, with_kwargs=True)
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    tokens: dict[bool, list[int]] = {False: [], True: []}
+    ways = {"again": False, "continued": True, "control": False}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    tokens: dict[str, list[int]] = {way: [] for way in ways}
+    texts: dict[str, list[tuple[int, ...]]] = {way: [] for way in ways}
     for number in range(rounds + 1):
-        for keeps in seconds:
+        for way, keeps in ways.items():
             await engine.load(policy, number)
             draw, before, start = random.Random(number), prefilled[0], time.process_time()
             prompts = [
                 tuple(draw.choices(range(vocabulary), k=draw.randint(100, 200))) for _ in range(2)
             ]
             rollouts = [Rollout(prompts[n % 2], vocabulary, n, keeps) for n in range(16)]
-            await asyncio.gather(*(rollout.run(engine) for rollout in rollouts))
-            seconds[keeps].append(time.process_time() - start)
-            tokens[keeps].append(prefilled[0] - before)
-    again, continued = (seconds[keeps][1:] for keeps in seconds)  # the first round warms up
+            texts[way] += await asyncio.gather(*(rollout.run(engine) for rollout in rollouts))
+            seconds[way].append(time.process_time() - start)
+            tokens[way].append(prefilled[0] - before)
+    again, continued = (seconds[way][1:] for way in ("again", "continued"))  # the first warms up
     ratios = [old / new for old, new in zip(again, continued, strict=True)]
     medians = [statistics.median(each) for each in (again, continued)]
     ratio = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
-    counts = [f"{statistics.median(tokens[keeps][1:]):,.0f}" for keeps in tokens]
+    counts = [f"{statistics.median(tokens[way][1:]):,.0f}" for way in ("again", "continued")]
+    differing = [
+        sum(text != other for text, other in zip(texts["again"], texts[way], strict=True))
+        for way in ("continued", "control")
+    ]
     cells = [ratio, *(f"{median:.2f}" for median in medians), *counts]
+    cells += [f"{number} of {len(texts['again'])}" for number in differing]
     return dict(zip(TURN_COLUMNS, cells, strict=True))
 
 
@@ -138,6 +148,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", metavar="FOLDER", default=[])
     parser.add_argument("--rounds", type=int, default=5, help="of rollouts of three turns")
     parser.add_argument("--only-turns", action="store_true", help="leave out the probes")
+    parser.add_argument("--dtype", default="float32", help="of rollouts of three turns")
     arguments = parser.parse_args()
     rows = {}
     for dtype in () if arguments.only_turns else ("float32", "bfloat16"):
@@ -152,7 +163,7 @@ def main() -> None:
         print(table(COLUMNS, rows))
     rows = {}
     for size in (SIZES["small"], *map(pretrained, arguments.model)):
-        policy = make(size, "float32", argparse.Namespace(device="cpu", fixed=True))
+        policy = make(size, arguments.dtype, argparse.Namespace(device="cpu", fixed=True))
         rows[size.label] = asyncio.run(turns(policy, size.vocabulary, arguments.rounds))
     print(table(TURN_COLUMNS, rows))
 
