@@ -297,7 +297,17 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("grade --tasks tasks.jsonl", {},
      "missing option '--samples'; see `assay grade --help`", 2),
     ("grade --tasks tasks.jsonl --samples samples.jsonl --output .", {},
-     ". cannot be written to, and the verdicts go there; name another file with --output", 2),
+     ". cannot be written; choose another path", 2),
+    ("grade --tasks tasks.jsonl --samples samples.jsonl --output run.toml/x", {},
+     "run.toml/x cannot be written; choose another path", 2),
+    ("grade --tasks tasks.jsonl --samples samples.jsonl --output tasks.jsonl", {},
+     "tasks.jsonl holds the tasks to check; choose another path", 2),
+    ("grade --tasks tasks.jsonl --samples samples.jsonl --output samples.jsonl", {},
+     "samples.jsonl cannot be written to, and the verdicts go there; name another file with "
+     "--output", 2),
+    ("make-tasks empty --output made", {"empty/nothing.py": ""},
+     "no test of empty passes with pytest in 120 s; name an environment with what they need, or "
+     "more seconds", 2),
     ("grade --tasks tasks.jsonl --samples samples.csv", {"samples.csv": "task_id,completion"},
      "samples.csv, line 1: no valid JSON (Expecting value: line 1 column 1 (char 0)); fix it", 2),
     ("train run.toml --policy.device cudaa", {},
@@ -391,6 +401,12 @@ def without_progress(said: str) -> list[str]:
     return [line for line in said.splitlines() if not shown.fullmatch(line)]
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """All files and folders with their bytes, but for what Python compiles."""
+    paths = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return {path: path.read_bytes() if path.is_file() else b"" for path in paths}
+
+
 @pytest.mark.parametrize(("words", "files", "line", "code"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_mistake_is_answered_in_exactly_this_line_and_nothing_is_written(
     words: str, files: dict[str, str], line: str, code: int,
@@ -399,7 +415,7 @@ def test_a_mistake_is_answered_in_exactly_this_line_and_nothing_is_written(
     for name, text in {**FILES, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    before = sorted(tmp_path.rglob("*"))
+    before = contents(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["assay", *words.split()])
     with pytest.raises(SystemExit) as ended:
@@ -407,8 +423,7 @@ def test_a_mistake_is_answered_in_exactly_this_line_and_nothing_is_written(
     said = capsys.readouterr().err.replace(f"{tmp_path}/", "")
     assert without_progress(said) == [f"assay: {line}"]
     assert ended.value.code == code
-    after = [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts]
-    assert after == before
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(("words", "row", "line"), BROKEN)

@@ -38,6 +38,7 @@ def grade(
     """
     from pydantic import ValidationError
 
+    from assay.check.report import require_writable
     from assay.config.messages import refusal
     from assay.config.sections import JudgeSettings
     from assay.evaluate import grade as grading
@@ -49,6 +50,7 @@ def grade(
         judge = JudgeSettings.model_validate(table)
     except ValidationError as error:
         raise refusal(error, (), "judge") from None
+    require_writable(tasks, None, output)
     with Progress() as progress:
         progress.phase(f"loading {tasks}")
         graded = grading.grade(samples, load(tasks), judge=judge, output=output, progress=progress)

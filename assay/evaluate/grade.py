@@ -68,7 +68,8 @@ def grade(
     """
     jobs = read_samples(samples, tasks)
     file = output or samples.with_name(f"{samples.name}.verdicts.jsonl")
-    if file.is_dir() or not os.access(file.parent, os.W_OK):
+    is_input = file.resolve() == samples.resolve()
+    if is_input or file.is_dir() or not os.access(file.parent, os.W_OK):
         raise DataError(
             f"{file} cannot be written to, and the verdicts go there; name another file with"
             " --output"

@@ -269,6 +269,7 @@ async def make_tasks(
     names = {name_of(package): package for package in packages}
     if len(names) < len(packages):
         raise SettingsError("two packages have one name; give each of them once")
+    is_new = not output.exists()
     home, roots = output.resolve(), (str(environment.absolute()),) if environment else ()
     progress.phase("reading packages", 2 * len(names))
     try:
@@ -290,4 +291,4 @@ async def make_tasks(
                     progress.advance()
     finally:
         if not (home / "tasks.jsonl").exists():
-            shutil.rmtree(home / "trees", ignore_errors=True)
+            shutil.rmtree(home if is_new else home / "trees", ignore_errors=True)
