@@ -71,17 +71,19 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A missing parent folder is made. If the block raises, or the process is killed, `path` does not
     change. A folder cannot be renamed over another one: the old one is moved aside first, and for
-    that instant there is neither.
+    that instant there is neither. A file never takes the place of a folder.
 
     Raises OSError with the name of `path` if it cannot be written, and FileNotFoundError if the
     block wrote nothing.
     """
+    if path.name in ("", ".."):  # the folder where a command runs, or one above it
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(path)
     try:
         yield partial
         _flush_all(partial)
-        if path.is_dir():
+        if path.is_dir() and partial.is_dir():
             _swap(path, partial)
         else:
             partial.replace(path)

@@ -101,6 +101,25 @@ def test_a_folder_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
     assert names(tmp_path / "model" / "inner") == ["2"]
 
 
+def test_a_file_never_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "runs" / "metrics.jsonl", "1\n")
+    with pytest.raises(IsADirectoryError) as raised:
+        write_atomically(tmp_path / "runs", "<html>")
+    assert raised.value.filename == str(tmp_path / "runs")
+    assert names(tmp_path) == ["runs"]
+    assert names(tmp_path / "runs") == ["metrics.jsonl"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "new/.."])
+def test_nothing_takes_the_place_of_the_working_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(IsADirectoryError), replacing(Path(name)) as partial:
+        partial.mkdir()
+    assert names(tmp_path) == []
+
+
 def test_a_block_that_makes_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "model"):
         pass

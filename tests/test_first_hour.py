@@ -279,6 +279,12 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("view gone", {},
      "gone has no run; give the folder of a run (runs/demo), or one that holds runs; links that "
      "lead out of it are not followed", 2),
+    ("view runs --export runs", {"runs/demo/grpo/config.toml": RUN},
+     "Is a directory: runs; choose another path", 2),
+    ("view runs --export .", {"runs/demo/grpo/config.toml": RUN},
+     "Is a directory: .; choose another path", 2),
+    ("view runs --export ..", {"runs/demo/grpo/config.toml": RUN},
+     "Is a directory: ..; choose another path", 2),
     ("export gone exported", {},
      "gone holds no checkpoint; name RUN, RUN/STAGE or one of its checkpoints", 2),
     ("compare gone other", {},
