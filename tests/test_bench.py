@@ -72,6 +72,7 @@ def test_the_table_of_kv_caches_shows_what_the_probe_chooses_and_the_models_own_
     assert 0 < float(rounded["the model's own"]) < float(rounded["limit"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fixed", [False, True])
 def test_generation_of_a_pretrained_model_is_measured_on_tasks_through_its_chat_template(
     tmp_path: Path,

@@ -95,6 +95,7 @@ def test_the_plain_loop_learns_for_two_steps_in_at_most_200_lines() -> None:
     assert "GRPO step 1: pass rate" in done.stdout
 
 
+@pytest.mark.long
 def test_small_repositories_pass_their_tests_and_splits_share_no_package(tmp_path: Path) -> None:
     splits = {"train": 41, "test": 16}
     for split, count in splits.items():

@@ -294,6 +294,7 @@ def test_in_another_language_a_block_that_does_not_define_the_stubs_function_con
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "bomb",
     ["(" * 25_000, '"' * 25_001, "'\\" * 12_500, "def f(n):\n" + " " * 25_000 + "x", "```" * 10_000,

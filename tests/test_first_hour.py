@@ -561,9 +561,8 @@ algorithm.name = "grpo"
 """Two stages in two seconds."""
 
 
-@pytest.mark.parametrize(
-    ("columns", "encoding"), [(80, "ascii"), pytest.param(100, "utf-8", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("columns", "encoding"), [(80, "ascii"), (100, "utf-8")])
 def test_a_terminal_keeps_every_line_of_a_run_and_no_bar(
     columns: int, encoding: str, tmp_path: Path
 ) -> None:

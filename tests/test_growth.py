@@ -187,13 +187,8 @@ def growth(reader: Reader, unit: str) -> float:
     return min(twice / once, seconds(reader, repeated(unit, 4 * length)) / twice)
 
 
-SISTERS = ("a reply in cpp", "a reply in go", "a reply in rust")
-"""They differ from the reply in Java only by their language's words."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in SISTERS)) for name in READERS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", READERS)
 def test_twice_the_text_takes_at_most_two_and_a_half_times_the_time(name: str) -> None:
     reader, units = READERS[name]
     gc.disable()  # it walks all objects again and again while a text is parsed

@@ -181,6 +181,7 @@ def test_what_git_writes_is_applied_as_git_does_and_ours_by_git(tmp_path: Path) 
             assert apply(parse(ours), {"f": old}.get) == {"f": new}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "diff",
     [

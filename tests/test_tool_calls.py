@@ -64,6 +64,7 @@ def test_what_is_wrong_with_a_call_is_its_status(
     assert all(bool(call.detail) == (call.status != "ok") for call in calls)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [HERMES, QWEN3_CODER, TEXT])
 def test_a_hostile_reply_takes_time_linear_in_its_length(form: CallFormat) -> None:
     block = form.opens + form.closes

@@ -47,6 +47,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.long
 @needs_namespaces
 def test_modules_beside_a_package_that_is_installed_in_place_report_nothing(image: Path) -> None:
     task = task_in(image)

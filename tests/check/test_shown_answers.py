@@ -48,6 +48,12 @@ PLACES = {
 
 
 @pytest.fixture
+def no_cheats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spares `check` the published cheats, which other tests try."""
+    monkeypatch.setattr("assay.judge.kinds.repository_cheats.CHEATS", [])
+
+
+@pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A repository at the commit before the fix, of a task in a file beside it."""
     (tmp_path / "calc").mkdir()
@@ -104,7 +110,7 @@ def test_what_only_looks_like_a_repository_shows_nothing(tree: Path) -> None:
 
 
 def test_a_box_that_cannot_be_searched_leaves_the_other_tasks(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Path, monkeypatch: pytest.MonkeyPatch, no_cheats: None
 ) -> None:
     git(tree, FIX)
     venv.create(tree.parent / "venv", symlinks=True)
@@ -127,7 +133,7 @@ def test_a_box_that_cannot_be_searched_leaves_the_other_tasks(
     assert not any(report.sound for report in reports)
 
 
-def test_an_installed_release_drops_the_task(tree: Path) -> None:
+def test_an_installed_release_drops_the_task(tree: Path, no_cheats: None) -> None:
     venv.create(tree.parent / "venv", symlinks=True)
     (packages,) = (tree.parent / "venv").glob("lib/python3*/site-packages")
     copy_pytest(packages)

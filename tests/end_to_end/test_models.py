@@ -44,7 +44,9 @@ optimizer = { lr = 1e-2 }
 """
 
 
-@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "lora", [pytest.param(False, marks=pytest.mark.long), True], ids=["full", "lora"]
+)
 @pytest.mark.parametrize("kind", ["llama", pytest.param("qwen2", marks=pytest.mark.long)])
 def test_a_model_directory_goes_through_sft_and_reinforcement(
     tmp_path: Path, kind: str, lora: bool

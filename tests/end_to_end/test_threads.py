@@ -62,6 +62,7 @@ LARGER = LARGER.replace("group_size = 4", "group_size = 2").replace("tokens = 48
 """Of a model whose loading and learning two threads share."""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads in /proc")
 def test_decoding_and_learning_have_one_team_of_threads_that_ends_with_each(
     tmp_path: Path,

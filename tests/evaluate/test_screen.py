@@ -62,7 +62,13 @@ def screen(stub: Stub, spec: str, *words: str) -> Any:
     return CliRunner().invoke(app, arguments)
 
 
-@pytest.mark.parametrize("spec", ["mbpp:train", "drills:train", "programs.jsonl"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "drills:train",
+        *[pytest.param(s, marks=pytest.mark.long) for s in ("mbpp:train", "programs.jsonl")],
+    ],
+)
 def test_tasks_that_are_solved_sometimes_load_back_equal_with_their_rates(spec: str) -> None:
     tasks = load(spec, limit=3)
     with endpoint(solving(tasks, [0, 1, 2])) as stub:

@@ -32,6 +32,7 @@ TEXTS = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", READERS)
 def test_twice_the_text_takes_an_answers_reader_at_most_two_and_a_half_times_as_long(
     reader: str,

@@ -152,7 +152,7 @@ def test_a_function_knows_the_file_that_it_is_in() -> None:
 @pytest.mark.parametrize(
     ("package", "names"),
     [
-        pytest.param("package a.b;\n", FEW, id="few, in a package"),
+        pytest.param("package a.b;\n", FEW, id="few, in a package", marks=pytest.mark.long),
         pytest.param("", [*LAYOUTS], id="all", marks=pytest.mark.long),
         pytest.param("package a.b;\n", [*LAYOUTS], id="all, in a package", marks=pytest.mark.long),
     ],

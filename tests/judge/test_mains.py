@@ -62,6 +62,7 @@ MULTIPL_E = {
                "def test_check():\n    check(add)\n\ntest_check()\n"),
 }  # fmt: skip
 TOOLS = {"cpp": "g++", "go": "go", "java": "javac", "rust": "rustc", "javascript": "node"}
+COMPILED = {"cpp", "java", "rust"}
 PARTS = re.split(r"^== (.*)\n", (Path(__file__).parent / "mains.txt").read_text(), flags=re.M)[1:]
 REPLIES = list(zip(PARTS[::2], PARTS[1::2], strict=True))
 
@@ -89,7 +90,9 @@ def asked(task: Task, reply: str) -> str:
 @pytest.mark.parametrize(
     "every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one task", "every task"]
 )
-@pytest.mark.parametrize("language", ROWS)
+@pytest.mark.parametrize(
+    "language", [pytest.param(name, marks=[pytest.mark.long] * (name in COMPILED)) for name in ROWS]
+)
 def test_a_right_function_passes_whatever_tries_it(language: str, every: bool) -> None:
     """Each reply to one of the three tasks in turn, or to all of them."""
     if language in TOOLS and not shutil.which(TOOLS[language]):

@@ -321,6 +321,7 @@ def test_a_service_with_other_limits_or_packages_is_refused_by_name(tmp_path: Pa
         with_pool([url(other)], lambda judge: judge.run(JOBS[0]))
 
 
+@pytest.mark.long
 def test_a_run_that_judges_on_services_learns_what_one_in_process_learns(
     servers: list[Server], tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ algorithm.name = "sft"
 """
 
 
+@pytest.mark.long
 def test_a_file_beside_the_settings_is_planned_trained_evaluated_and_exported(
     tmp_path: Path,
 ) -> None:

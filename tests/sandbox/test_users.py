@@ -151,7 +151,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become s
 
 
 @needs_root
-@pytest.mark.parametrize("namespaces", ["allowed", "refused"])
+@pytest.mark.parametrize("namespaces", ["allowed", pytest.param("refused", marks=pytest.mark.long)])
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "nobody"])
 def test_the_judge_is_sound(python_for_all: str, user: int | None, namespaces: str) -> None:
     found = judged(python_for_all, namespaces, user)

@@ -123,9 +123,8 @@ def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
     assert "\nthe whole run: " in done.stdout
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_measurement_at_once_and_leaves_nothing(
     number: signal.Signals, tmp_path: Path
 ) -> None:

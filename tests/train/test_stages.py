@@ -111,7 +111,7 @@ def test_a_finished_run_is_evaluated_on_the_tasks_that_it_was_not_evaluated_on(
     assert [one.seconds for one in again.evaluations] == seconds, "none is made again"
 
 
-@pytest.mark.parametrize("algorithm", ["sft", "grpo"])
+@pytest.mark.parametrize("algorithm", ["sft", pytest.param("grpo", marks=pytest.mark.long)])
 def test_more_steps_of_a_finished_stage_are_those_that_it_would_have_done_at_once(
     tmp_path: Path, algorithm: str
 ) -> None:
