@@ -43,6 +43,7 @@ def faults(*arguments: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 @pytest.mark.parametrize(("elements", "count"), [(100_000, 500), (3_000_000, 8)])
 def test_tensors_freed_in_a_thread_are_used_again_without_page_faults(

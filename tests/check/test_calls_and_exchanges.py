@@ -67,6 +67,7 @@ def test_flaws_of_calls_are_found(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_flaws_of_exchanges_are_found(tmp_path: Path) -> None:
     tasks = [
         talked("sound"),
@@ -83,6 +84,7 @@ def test_flaws_of_exchanges_are_found(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_reference_whose_answer_depends_on_the_order_of_a_set_is_found(tmp_path: Path) -> None:
     letter = next(letter for letter in ascii_letters if len(parities(letter)) == 2)
     parity = f"hash({letter!r}) % 2"

@@ -184,6 +184,7 @@ def test_the_checkpoint_that_is_used_is_not_pruned_in_favour_of_the_broken_one(
     assert go(folder, "--save.keep", "1", "--steps", "2").model == TWO
 
 
+@pytest.mark.long
 def test_the_command_line_says_it_in_one_line_and_ends_with_exit_code_2(
     trained: Path, tmp_path: Path
 ) -> None:

@@ -205,6 +205,7 @@ def test_a_model_that_continues_a_prefix_wrongly_decodes_with_the_cache_of_trans
     assert choose_cache(model) == "transformers"
 
 
+@pytest.mark.long
 def test_real_rollouts_leave_nothing_behind_and_prefill_no_turn_twice(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     engine = TorchEngine(policy)

@@ -168,6 +168,7 @@ def test_an_evaluation_that_is_complete_is_read_and_not_made_again(
     assert (whole.folder / "samples.jsonl").stat() == before
 
 
+@pytest.mark.long
 def test_evaluations_that_differ_in_anything_have_folders_of_their_own(
     model: PolicySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

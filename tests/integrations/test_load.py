@@ -24,6 +24,7 @@ def bench() -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_under_load_every_answer_is_right_and_no_request_stays_behind() -> None:
     module = bench()
     with serving("--body-mb", str(module.BODY_MB)) as server:

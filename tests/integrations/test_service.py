@@ -181,6 +181,7 @@ def test_a_program_that_sleeps_runs_out_of_time_too(server: Server) -> None:
     assert 1 <= result["execution_time"] < 5
 
 
+@pytest.mark.long
 @needs_cpp
 def test_run_timeout_counts_a_wait_for_a_core_that_the_programs_own_threads_take(
     server: Server,
@@ -645,6 +646,7 @@ def test_more_requests_than_may_wait_are_told_to_come_again() -> None:
         busy.close()
 
 
+@pytest.mark.long
 def test_of_batches_that_come_together_those_without_a_place_are_told_to_come_again() -> None:
     sleep = f"import time\ntime.sleep(0.5)\n{RIGHT}"
     batches = [{"task": DOUBLE, "jobs": [{"program": f"{sleep}  # {n}"}]} for n in range(8)]
@@ -709,6 +711,7 @@ def test_a_service_whose_judge_is_broken_says_so() -> None:
         assert (answer.status, "supervisor died" in answer.json["error"]) == (503, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [2, 15])
 def test_no_process_is_left_when_the_service_is_stopped_at_work(number: int) -> None:
     with serving("--slots", "1", "--cpu-seconds", "600") as server:

@@ -417,6 +417,7 @@ def f(seconds):
 """
 
 
+@pytest.mark.long
 def test_each_call_has_the_cpu_time_to_itself() -> None:
     short = Limits(cpu_seconds=0.2, wall_seconds=1)
     (many,) = judge_all([Job(task(*[Call("[0.15]", "0.15")] * 8), BUSY)], short)
@@ -426,6 +427,7 @@ def test_each_call_has_the_cpu_time_to_itself() -> None:
     assert one.cpu_seconds < 0.39
 
 
+@pytest.mark.long
 def test_all_calls_together_have_ten_times_the_cpu_time() -> None:
     short = Limits(cpu_seconds=0.1)
     (execution,) = judge_all([Job(task(*[Call("[0.08]", "0.08")] * 20), BUSY)], short)

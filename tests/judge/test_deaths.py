@@ -185,6 +185,7 @@ def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.Monk
     assert judge_module.judge_all([add(RIGHT)], allow_weak=True)[0].verdict is Verdict.PASS
 
 
+@pytest.mark.long
 def test_many_hostile_programs_leave_no_process_behind() -> None:
     async def battered() -> None:
         async with Judge(Limits(cpu_seconds=0.2, wall_seconds=1), slots=2) as judge:

@@ -248,6 +248,7 @@ def test_an_image_without_git_is_refused_by_name(small: Path) -> None:
         in_box(small / "testbed", work, image=small)
 
 
+@pytest.mark.long
 @needs_namespaces
 def test_a_change_does_not_reach_an_interpreter_in_the_tree_of_an_image(small: Path) -> None:
     """A virtual environment below the tree is one of the roots that a row names."""
@@ -406,6 +407,7 @@ def tar_of(image: Path, tmp_path: Path) -> Path:
     return tmp_path / "image.tar"
 
 
+@pytest.mark.long
 @needs_namespaces
 @pytest.mark.parametrize("tool", ["docker", "podman"])
 def test_an_image_of_a_tool_is_unpacked_once_and_grades_a_row(

@@ -47,6 +47,7 @@ def test_the_program_passes_and_quixbugs_own_bug_and_a_wrong_value_do_not() -> N
     assert none.verdict is Verdict.ERROR
 
 
+@pytest.mark.long
 def test_generators_one_argument_and_values_within_a_tolerance_are_right() -> None:
     flatten = (
         "def flatten(it):\n    for x in it:\n        if isinstance(x, list):\n"

@@ -161,6 +161,7 @@ def test_no_typescript_program_is_judged_where_only_node_is_installed(
         judge_alone([job])
 
 
+@pytest.mark.long
 @pytest.mark.skipif("java" not in INSTALLED, reason="needs a JDK")
 def test_a_java_program_need_not_wait_for_a_random_number() -> None:
     """Its seed comes from the system: the JVM alone takes seconds for one, jar as well."""
@@ -180,6 +181,7 @@ def test_equal_programs_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(runs) == 9
 
 
+@pytest.mark.long
 @needs_cpp
 def test_a_program_without_a_task_may_be_of_any_language() -> None:
     async def run(judge: Judge) -> tuple[str, Verdict]:

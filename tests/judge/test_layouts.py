@@ -120,11 +120,13 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tier")
 def test_programs_open_their_standard_streams_as_files() -> None:
     assert_all_pass(OPENS)
 
 
+@pytest.mark.long
 def test_programs_copy_files_and_open_temporary_ones(tier: str) -> None:
     assert_all_pass({name: one for name, one in COPIES.items() if name not in NEEDS.get(tier, ())})
 
@@ -166,6 +168,7 @@ def test_java_runs_in_any_layout_with_one_main(package: str, names: list[str]) -
     assert not failed
 
 
+@pytest.mark.long
 @pytest.mark.skipif("java" not in INSTALLED, reason="needs java")
 def test_java_tests_that_assert_fail_a_wrong_program() -> None:
     main = "class Main { public static void main(String[] a) { assert Sum.add(1, 2) == 3; } }"
@@ -194,6 +197,7 @@ def test_a_function_that_a_module_exports_is_called(source: str) -> None:
         assert execution.verdict is Verdict.PASS, execution.detail
 
 
+@pytest.mark.long
 @pytest.mark.skipif("rust" not in INSTALLED, reason="needs rustc")
 def test_a_sum_that_overflows_panics_in_rust_as_where_its_tests_are_run() -> None:
     source = OPENS["rust"].replace("i64", "i8")

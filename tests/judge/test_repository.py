@@ -214,6 +214,7 @@ def test_every_repository_check_of_a_task_counts(tree: Path) -> None:
     assert (half.verdict, half.passed) == (Verdict.WRONG, 7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late", ["time.sleep(99)", "test"])
 def test_a_change_of_which_nothing_fails_but_time_is_out_of_time(tmp_path: Path, late: str) -> None:
     tree, name = write_tree(tmp_path / "tree"), "tests/test_slow.py"
@@ -305,6 +306,7 @@ def test_a_change_whose_box_the_machine_ends_is_judged_again(tree: Path) -> None
     assert after.verdict is Verdict.PASS  # the machine's failure is not remembered
 
 
+@pytest.mark.long
 def test_a_program_that_never_ends_is_out_of_time(tree: Path) -> None:
     task = calc_task(tree, seconds=3.0)
     (one,) = judged(task, appended(tree, "while True: pass", right=True))

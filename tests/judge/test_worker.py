@@ -31,6 +31,7 @@ def test_what_a_test_leaves_is_gone_before_the_worker_takes_the_next_job(
     assert all(program.keeps_companion for program in programs)
 
 
+@pytest.mark.long
 def test_a_test_may_make_more_garbage_than_a_worker_has_memory() -> None:
     (execution,) = judged_in_turn(Job(task("f", CYCLES, reference=RIGHT), RIGHT))
     assert execution.verdict is Verdict.PASS, execution.detail

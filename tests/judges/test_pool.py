@@ -216,6 +216,7 @@ def started_on(port: int) -> Any:
     return ending()
 
 
+@pytest.mark.long
 def test_what_a_hanging_service_has_goes_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "ANSWER_SECONDS", 0.5)
     with serving(*OURS) as hanging, serving(*OURS) as other:
@@ -233,6 +234,7 @@ def test_what_a_hanging_service_has_goes_to_another(monkeypatch: pytest.MonkeyPa
     assert [execution.verdict for execution in executions] == [Verdict.PASS] * 20
 
 
+@pytest.mark.long
 def test_a_service_that_is_full_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
     with serving(*OURS, "--waiting", "0") as server:
         executions = with_pool([url(server)], lambda judge: judge.all(programs(20)))
@@ -240,6 +242,7 @@ def test_a_service_that_is_full_is_not_lost(caplog: pytest.LogCaptureFixture) ->
     assert not caplog.records, caplog.text
 
 
+@pytest.mark.long
 def test_an_outage_right_after_the_start_has_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(*OURS) as first:
 
@@ -256,6 +259,7 @@ def test_an_outage_right_after_the_start_has_patience(monkeypatch: pytest.Monkey
         assert [one.verdict for one in with_pool([url(first)], batch)] == ["pass"] * 2
 
 
+@pytest.mark.long
 def test_where_no_service_is_left_programs_are_the_machines_and_then_the_run_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -304,6 +308,7 @@ def test_a_service_with_a_token_refuses_others_and_the_token_is_never_shown(
     assert judged.verdict is Verdict.PASS
 
 
+@pytest.mark.long
 def test_a_service_with_other_limits_or_packages_is_refused_by_name(tmp_path: Path) -> None:
     with (
         serving("--memory-mb", "1024", "--cpu-seconds", "2") as larger,

@@ -209,6 +209,7 @@ def test_what_keeps_the_tests_from_running_is_told(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_release_that_the_policy_can_read_is_refused(tmp_path: Path) -> None:
     package = write(tmp_path / "kit", **{"iniconfig/__init__.py": "A = 1\n"})
     ran = CliRunner().invoke(app, ["make-tasks", str(package), "--output", str(tmp_path / "out")])
@@ -217,6 +218,7 @@ def test_a_release_that_the_policy_can_read_is_refused(tmp_path: Path) -> None:
     assert str(ran.exception).endswith("/iniconfig")
 
 
+@pytest.mark.long
 def test_tests_whose_names_change_from_run_to_run_or_that_measure_time_are_left_out(
     tmp_path: Path,
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_drill_is_asked_and_written_as_one_would() -> None:
     assert not tasks("test")[0].demonstrations
 
 
+@pytest.mark.long
 @needs_node
 def test_every_operation_is_right_in_javascript() -> None:
     needed: dict[str, Task] = {}

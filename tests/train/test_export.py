@@ -185,6 +185,7 @@ def test_the_card_has_data_recipe_intervals_prompt_and_licences_and_no_path_of_t
     assert str(trained.parent) not in card
 
 
+@pytest.mark.long
 def test_the_card_of_a_stage_names_its_own_base_and_no_stage_that_did_not_make_it(
     tmp_path: Path,
 ) -> None:

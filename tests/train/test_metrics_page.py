@@ -73,10 +73,12 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return {name for row in rows for name in row} - {"step", "time"}
 
 
+@pytest.mark.long
 def test_every_metric_of_a_run_is_on_the_page(tracked: set[str]) -> None:
     assert {generic(name) for name in tracked} - page() == set()
 
 
+@pytest.mark.long
 def test_every_metric_on_the_page_is_tracked(tracked: set[str]) -> None:
     vllm = (ROOT / "assay" / "engines" / "vllm" / "engine.py").read_text()
     servers = {name for name in page() if f'"{name}"' in vllm}

@@ -36,6 +36,7 @@ def run(folder: Path, text: str, *words: str) -> PlanOutcome:
     return run_plan(load_plan(folder / "plan.toml", settings))
 
 
+@pytest.mark.long
 def test_a_stage_that_continues_has_no_evaluation_before_and_one_that_starts_anew_its_own(
     tmp_path: Path,
 ) -> None:
@@ -99,6 +100,7 @@ def test_without_a_checkpoint_the_start_of_other_settings_is_not_trained(
     assert json.loads((outcome.model / "config.json").read_text())["hidden_size"] == 64
 
 
+@pytest.mark.long
 def test_a_finished_run_is_evaluated_on_the_tasks_that_it_was_not_evaluated_on(
     tmp_path: Path,
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_finished_stage_refuses_another_rate_for_its_weights_were_learned_with
     assert (tmp_path / "runs/run/first/config.toml").read_text() == before
 
 
+@pytest.mark.long
 def test_a_run_as_model_is_its_newest_checkpoint_and_a_resume_keeps_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

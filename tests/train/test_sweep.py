@@ -38,6 +38,7 @@ def test_words_of_another_form_are_refused(seeds: str, values: list[str]) -> Non
         sweep(seeds, values)
 
 
+@pytest.mark.long
 def test_a_sweep_over_seeds_ends_with_one_row_for_each_stage_and_resumes(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(f'name = "all"\n{PLAN}')
     words = ["train", str(tmp_path / "plan.toml"), "--folder", str(tmp_path), "--seeds", "0..1"]
