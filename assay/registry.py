@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -71,22 +72,20 @@ def shipped(package: str, kind: str) -> dict[str, Shipped]:
     `@algorithm(Settings)`, `@task_set`, `@environment_with(script)`.
     """
     spec = importlib.util.find_spec(package)
+    word = kind.replace(" ", "_")
+    decorated = re.compile(
+        rf"^@{word}(?:_with)?\b.*?^(?:async )?def .*?(?=^[^\s)]|\Z)", re.M | re.S
+    )
     plugins: dict[str, Shipped] = {}
     for folder in (spec and spec.submodule_search_locations) or ():
         for file in [*Path(folder).glob("*.py"), *Path(folder).glob("*/__init__.py")]:
             module = file.parent.name if file.parent != Path(folder) else file.stem
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            for node in tree.body:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is(kind, node):
-                    text = ast.get_docstring(node) or ast.get_docstring(tree)
-                    plugins[node.name] = Shipped(f"{package}.{module}", _first_sentence(text))
+            source = file.read_text(encoding="utf-8")
+            for function in decorated.findall(source):  # a whole file takes ten times as long
+                node = ast.parse(function).body[0]
+                text = ast.get_docstring(node) or ast.get_docstring(ast.parse(source))
+                plugins[node.name] = Shipped(f"{package}.{module}", _first_sentence(text))
     return dict(sorted(plugins.items()))
-
-
-def _is(kind: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    word = kind.replace(" ", "_")
-    marks = [mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list]
-    return any(isinstance(mark, ast.Name) and mark.id in (word, f"{word}_with") for mark in marks)
 
 
 class Registry(Generic[T]):
