@@ -226,7 +226,6 @@ NO_NAMES = {
 LEFT = {
     "judge": NO_NAMES - {"kept", "seen"},
     "judges": {"found", "given", "known", "one", "said", "taken"},
-    "sandbox": {"found", "kept", "known", "made", "one", "own", "said", "shown"},
 }
 """Folders that still have some of them; none is to be added."""
 
@@ -275,7 +274,7 @@ match used:
 
 
 SHARED = {
-    "Clock", "Job", "Message", "Pool", "Remote", "Request", "Result", "Service", "Settings",
+    "Clock", "Job", "Pool", "Remote", "Result", "Service", "Settings",
 }  # fmt: skip
 """Names of several classes; none is to be added. `Settings` is that of each algorithm's file."""
 

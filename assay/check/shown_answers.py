@@ -36,7 +36,7 @@ async def installed(box: Box, spec: BoxSpec, names: Iterable[str]) -> str:
     SandboxError.
     """
     pattern = rf".*(-packages|\.egg|/_vendor)/({'|'.join(map(re.escape, names))})"
-    folders = ["/"] if spec.image else [*usual_rules().shown, *map(str, spec.roots)]
+    folders = ["/"] if spec.image else [*usual_rules().visible, *map(str, spec.roots)]
     return await _printed(box, "installed.sh", pattern, *folders)
 
 

@@ -74,7 +74,7 @@ def access_rules(
     return AccessRules(
         readable=(*libraries, *modules, *packages),
         listable=(str(library), *folders),
-        shown=(*libraries, NULL, str(library), unresolved),
+        visible=(*libraries, NULL, str(library), unresolved),
         covered=(*unread, *folders, SYSTEM_PACKAGES),
         packages=packages,
         library=str(library),

@@ -16,7 +16,7 @@ from typing import Any
 
 from assay.errors import SandboxError
 from assay.sandbox.access import access_rules
-from assay.sandbox.box_init import BoxSpec, Request
+from assay.sandbox.box_init import BoxRequest, BoxSpec
 from assay.sandbox.kernel import MIB
 from assay.sandbox.landlock import NULL
 from assay.sandbox.namespaces import AccessRules
@@ -80,7 +80,7 @@ class Box:
         the work folder. The result is EXITED, CRASHED, or WALL where its time is up.
         """
         variables = {**self._variables(), **(environment or {})}
-        return await self._ask(Request(
+        return await self._ask(BoxRequest(
             "exec", list(argv), variables, folder or self.folder, wall_seconds, output_bytes,
             merged, stdin,
         ))  # fmt: skip
@@ -132,18 +132,18 @@ class Box:
     ) -> bytes:
         """Do something with files. Raises OSError, as TimeoutError where that takes too long."""
         variables = self._variables()
-        result = await self._ask(Request(
+        result = await self._ask(BoxRequest(
             kind, list(arguments), variables, self.folder, FILE_SECONDS, 2 * most, False, b""
         ))  # fmt: skip
         if result.ended is not Ended.EXITED or result.status not in statuses:
-            said = result.stderr.decode("utf-8", "replace").strip()
+            text = result.stderr.decode("utf-8", "replace").strip()
             error = TimeoutError if result.ended is Ended.WALL else OSError
-            raise error(f"{kind} in a box: {said or result.detail}")
+            raise error(f"{kind} in a box: {text or result.detail}")
         if len(result.stdout) > most:
             raise OSError(f"{kind} in a box: more than {most} bytes")
         return result.stdout
 
-    async def _ask(self, request: Request) -> Result:
+    async def _ask(self, request: BoxRequest) -> Result:
         frame = message(*request)
         async with self._turn:
             try:
@@ -209,12 +209,12 @@ class Boxes:
         box = Box(spec, reader, writer)
         try:
             try:
-                kind, *said = await receive(reader)
+                kind, *details = await receive(reader)
             except (OSError, asyncio.IncompleteReadError):
-                kind, said = "failed", ["its process has ended"]
+                kind, details = "failed", ["its process has ended"]
             if kind != "ready":
-                raise SandboxError(f"a box cannot be opened: {said[0]}")
-            box.form, box.folder, box.temporary, box.tree = said
+                raise SandboxError(f"a box cannot be opened: {details[0]}")
+            box.form, box.folder, box.temporary, box.tree = details
             yield box
         finally:
             await asyncio.shield(box.close())
@@ -230,7 +230,7 @@ class Boxes:
         """What a box shows of the machine, and its user."""
         usual, tree = usual_rules(), str(spec.tree.resolve())
         if spec.image:
-            spec, usual = spec._replace(roots=()), usual._replace(shown=(NULL,), covered=())
+            spec, usual = spec._replace(roots=()), usual._replace(visible=(NULL,), covered=())
         roots = tuple(str(path) for root in spec.roots for path in (root, *base_of(root)))
         other_user = os.getuid() == 0 and not {"namespaces", "user"}.isdisjoint(self._required)
         return usual._replace(
@@ -254,7 +254,7 @@ def usual_rules() -> AccessRules:
     """Those of every box: compilers, the standard library, none of the packages here."""
     rules = access_rules(0, starts_programs=True)
     readable = (path for path in (*rules.readable, *SHOWN) if path not in rules.packages)
-    return rules._replace(shown=(*SHOWN, *rules.shown), readable=tuple(readable))
+    return rules._replace(visible=(*SHOWN, *rules.visible), readable=tuple(readable))
 
 
 def base_of(root: Path) -> list[Path]:

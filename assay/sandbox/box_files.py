@@ -110,7 +110,7 @@ def listing(root: str, left_out: Collection[str]) -> dict[str, tuple[int, ...]]:
     """What identifies each file and link below a folder, by path, without those of some names. What
     else there may be, as pipes and sockets, is no part of a tree.
     """
-    found, folders = dict[str, tuple[int, ...]](), [""]
+    states, folders = dict[str, tuple[int, ...]](), [""]
     for folder in folders:
         with os.scandir(f"{root}/{folder}") as entries:
             for entry in entries:
@@ -122,8 +122,8 @@ def listing(root: str, left_out: Collection[str]) -> dict[str, tuple[int, ...]]:
                     folders.append(f"{path}/")
                 elif kind in (stat.S_IFREG, stat.S_IFLNK):
                     modes = kind, state.st_mode & 0o111
-                    found[path] = *modes, state.st_size, state.st_mtime_ns
-    return found
+                    states[path] = *modes, state.st_size, state.st_mtime_ns
+    return states
 
 
 def lay_out(path: str, copy: str) -> None:

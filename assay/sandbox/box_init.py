@@ -66,7 +66,7 @@ class BoxSettings(NamedTuple):
     spec: BoxSpec
 
 
-class Request(NamedTuple):
+class BoxRequest(NamedTuple):
     """One thing to do in a box."""
 
     kind: str
@@ -114,7 +114,7 @@ class Output:
 
 
 class Init:
-    """Serves requests. kept: capabilities that commands have, by which they may write to the tree
+    """Serves requests. capabilities: those that commands have, by which they may write to the tree
     of another user. writable: all folders that they may write to, where no namespace says so.
     """
 
@@ -122,10 +122,10 @@ class Init:
         self,
         settings: BoxSettings,
         sock: FramedSocket,
-        kept: Sequence[int],
+        capabilities: Sequence[int],
         writable: Sequence[str],
     ) -> None:
-        self._settings, self._sock, self._kept = settings, sock, kept
+        self._settings, self._sock, self._capabilities = settings, sock, capabilities
         self._namespaced = "namespaces" in settings.required
         filters = [repository_filter()]
         if not self._namespaced:
@@ -140,10 +140,10 @@ class Init:
         """Answer requests until the other side hangs up."""
         with contextlib.suppress(ConnectionError):
             while True:
-                request = Request(*read_message(self._sock.receive()))
+                request = BoxRequest(*read_message(self._sock.receive()))
                 self._sock.send(message(*self.answer(request)))
 
-    def answer(self, request: Request) -> tuple[object, ...]:
+    def answer(self, request: BoxRequest) -> tuple[object, ...]:
         """Do it, and end all that it has started. The first fields of a Result."""
         started, before = time.monotonic(), cpu_of_children()
         stdin = kernel.memory_file(request.stdin)
@@ -211,7 +211,7 @@ class Init:
                 memory = max(memory, usage.ru_maxrss / 1024)
         return ended, memory
 
-    def _become(self, request: Request, *streams: int) -> NoReturn:
+    def _become(self, request: BoxRequest, *streams: int) -> NoReturn:
         """In a child: give up what a command does not need, and do the request."""
         try:
             os.setsid()
@@ -241,7 +241,7 @@ class Init:
                 os.setgroups([])
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
-        kernel.drop_capabilities(self._kept)
+        kernel.drop_capabilities(self._capabilities)
         kernel.forgo_privileges()
         limits = {"CORE": 0, "MEMLOCK": 0, "DATA": spec.memory_mb * MIB,
                   "FSIZE": spec.size_mb * MIB, "NOFILE": spec.open_files}  # fmt: skip

@@ -122,8 +122,8 @@ def map_users(pid: int, tree: os.stat_result, user: int | None) -> None:
     root, `user` is, and root and the tree's owner are others. Raises OSError.
     """
     for what, owner in (("uid", tree.st_uid), ("gid", tree.st_gid)):
-        own = os.getuid() if what == "uid" else os.getgid()
-        lines = [(USER, own)] if user is None else [(0, 0), (USER, user)]
+        ours = os.getuid() if what == "uid" else os.getgid()
+        lines = [(USER, ours)] if user is None else [(0, 0), (USER, user)]
         if user is not None and owner not in (0, user):
             lines.append((OWNER, owner))
         if user is None and what == "gid":
@@ -149,8 +149,8 @@ def start(settings: BoxSettings, stream: socket.socket, waits: int, folder: str)
 
 def make_box(settings: BoxSettings, sock: FramedSocket, folder: str) -> Init:
     """Make this process the init of a box, and say what it is and where. Raises OSError."""
-    own = os.dup2(sock.stream.fileno(), 3)
-    sock.stream = socket.socket(fileno=own)
+    descriptor = os.dup2(sock.stream.fileno(), 3)
+    sock.stream = socket.socket(fileno=descriptor)
     os.closerange(4, kernel.MOST_FILES)
     if folder:
         kernel.prctl(kernel.CHILD_SUBREAPER, 1)
@@ -213,10 +213,10 @@ def mount_etc() -> None:
     """Name the users and hosts that there are; where an image has them, instead of its own."""
     os.makedirs("/etc", exist_ok=True)
     for name, text in ETC.items():
-        target, own = f"/etc/{name}", f"{STATE}/{name}"
+        target, source = f"/etc/{name}", f"{STATE}/{name}"
         if os.path.exists(target):
-            Path(own).write_text(text)
-            mount(own, target, None, MS_BIND)
+            Path(source).write_text(text)
+            mount(source, target, None, MS_BIND)
         else:
             with contextlib.suppress(OSError):  # an image that lacks it cannot be changed
                 Path(target).write_text(text)

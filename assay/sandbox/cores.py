@@ -19,8 +19,8 @@ def quotas(groups: Mapping[str, Path]) -> Iterator[float]:
     """The cores that each control group above this process grants, where it limits them (v1 and
     v2). `groups`: its own by controller, as `hierarchies` gives them.
     """
-    for own in {groups[name] for name in ("cpu", "") if name in groups}:
-        for folder in (own, *own.parents):
+    for group in {groups[name] for name in ("cpu", "") if name in groups}:
+        for folder in (group, *group.parents):
             v1 = [read_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
             quota = (read_text(folder / "cpu.max") or "".join(v1)).split()
             if len(quota) == 2 and quota[0].isdigit():

@@ -58,13 +58,13 @@ class RunRecord:
     """Whether the kernel has just killed a process of the slot's control group for memory."""
     why: str = ""
     """Why it was stopped, where the limits do not say it."""
-    kept: bool = False
+    waits_for_code: bool = False
     """Whether its process waits for more code."""
 
     @property
     def hung_up(self) -> bool:
         """Whether the program's end of the channel was closed."""
-        return not (self.companion or self.kept) or (self.report or b"")[:1] == HUNG_UP
+        return not (self.companion or self.waits_for_code) or (self.report or b"")[:1] == HUNG_UP
 
     def reported(self, mark: bytes) -> str:
         """The text of a report that starts so; empty where there is none."""
@@ -115,9 +115,9 @@ def _death(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
         # we killed it; a process that was already exiting keeps its own status
         return Ended.CLOSED, "closed its channel"
     if number == 0:
-        said = telling_line(record.stderr.decode("utf-8", "replace").strip())
+        line = telling_line(record.stderr.decode("utf-8", "replace").strip())
         ended = f"exited with status {os.WEXITSTATUS(record.status)}"
-        return Ended.EXITED, f"{ended}: {said}" if said else ended
+        return Ended.EXITED, f"{ended}: {line}" if line else ended
     if number != signal.SIGKILL:
         return Ended.CRASHED, f"killed by {signal_name(number)}"
     if record.killed_for_memory or record.memory_mb >= NEARLY * limits.memory_mb:

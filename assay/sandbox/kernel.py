@@ -96,20 +96,20 @@ def forgo_privileges() -> None:
     prctl(NO_NEW_PRIVS, 1)
 
 
-def drop_capabilities(kept: Collection[int] = ()) -> None:
+def drop_capabilities(needed: Collection[int] = ()) -> None:
     """Empty the bounding, ambient, permitted, effective and inheritable sets, but for what is
-    `kept`, which programs that this process starts have too.
+    `needed`, which programs that this process starts have too.
     """
     for capability in range(64):
-        if capability not in kept and libc.prctl(CAPBSET_READ, capability, 0, 0, 0) == 1:
+        if capability not in needed and libc.prctl(CAPBSET_READ, capability, 0, 0, 0) == 1:
             # EPERM without CAP_SETPCAP: then there is nothing to drop
             libc.prctl(CAPBSET_DROP, capability, 0, 0, 0)
     libc.prctl(CAP_AMBIENT, CLEAR_ALL, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    mask = sum(1 << capability for capability in kept)
+    mask = sum(1 << capability for capability in needed)
     sets = (ctypes.c_uint32 * 6)(mask, mask, mask, 0, 0, 0)
     checked(libc.capset(header, sets), "capset")
-    for capability in kept:
+    for capability in needed:
         checked(libc.prctl(CAP_AMBIENT, RAISE, capability, 0, 0), "prctl")
 
 
@@ -173,7 +173,8 @@ def own_name(purpose: str) -> str:
 
 def is_leftover(name: str) -> bool:
     """Whether it is the name of something of a process that has ended."""
-    return (made := NAME.fullmatch(name)) is not None and start_time(int(made[1])) != int(made[2])
+    owner = NAME.fullmatch(name)
+    return owner is not None and start_time(int(owner[1])) != int(owner[2])
 
 
 def start_time(pid: int) -> int:

@@ -54,7 +54,7 @@ def rules_of(readable: Paths, listable: Paths, writable: Paths = (), nameless: P
     are skipped. Raises OSError.
     """
     version = abi()
-    files = (1 << max(bits for known, bits in FILE_RIGHTS.items() if known <= max(version, 1))) - 1
+    files = (1 << max(bits for added, bits in FILE_RIGHTS.items() if added <= max(version, 1))) - 1
     network = 0b11 if version >= TCP_ABI else 0
     scopes = 0b11 if version >= SIGNAL_SCOPE_ABI else 0
     attributes = struct.pack("=QQQ", files, network, scopes)[

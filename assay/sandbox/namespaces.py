@@ -43,12 +43,12 @@ class AccessRules(NamedTuple):
     """Files and folders to read, with all that they hold."""
     listable: tuple[str, ...]
     """Folders to list: imports search them."""
-    shown: tuple[str, ...]
+    visible: tuple[str, ...]
     """What the root folder of a mount namespace holds."""
     covered: tuple[str, ...]
-    """Folders below `shown` that are empty there."""
+    """Folders below `visible` that are empty there."""
     packages: tuple[str, ...]
-    """What is shown again below a covered folder, or outside of `shown`."""
+    """What is shown again below a covered folder, or outside of `visible`."""
     library: str
     """The standard library's folder, which the user must be able to reach."""
     user: int | None
@@ -108,14 +108,14 @@ def counts_alone(rules: AccessRules, required: Collection[str]) -> bool:
 def change_root(rules: AccessRules) -> None:
     """Move to a new root of read-only bind mounts, and unmount the old one. Raises OSError."""
     fill_root(rules, "size=1m")
-    own = {rules.work_dir: WORK_MB, rules.temporary: TEMPORARY_MB}
-    own = {path: mb for path, mb in own.items() if not os.path.exists(ROOT + path)}
-    for path in own:  # an interpreter may lie below /tmp, which programs then cannot write to
+    writable = {rules.work_dir: WORK_MB, rules.temporary: TEMPORARY_MB}
+    writable = {path: mb for path, mb in writable.items() if not os.path.exists(ROOT + path)}
+    for path in writable:  # an interpreter may lie below /tmp, which programs then cannot write to
         os.mkdir(ROOT + path)
     pivot()
     seal("/", ATTR_RDONLY | ATTR_NOSUID, AT_RECURSIVE)
     owner = os.getuid() if rules.user is None else rules.user
-    for path, mb in own.items():
+    for path, mb in writable.items():
         options = f"mode=0700,uid={owner},size={mb}m,nr_inodes={WORK_FILES}"
         mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
 
@@ -125,7 +125,7 @@ def fill_root(rules: AccessRules, options: str) -> None:
     os.umask(0o022)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,{options}".encode())
-    for path in rules.shown:
+    for path in rules.visible:
         show(path)
     for path in rules.covered:
         if os.path.isdir(ROOT + path):

@@ -272,15 +272,16 @@ def start_python(
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
     with theirs:
-        own = theirs.fileno()
+        descriptor = theirs.fileno()
         process = subprocess.Popen(
-            [sys.executable, *command, str(own), *arguments], pass_fds=[own, *pass_fds],
+            [sys.executable, *command, str(descriptor), *arguments],
+            pass_fds=[descriptor, *pass_fds],
             stdin=subprocess.DEVNULL, cwd="/", **options,
         )  # fmt: skip
     return ours, process
 
 
-class Message(NamedTuple):
+class ZygoteMessage(NamedTuple):
     """What a zygote says: `ready`, `failed`, `candidate`, `companion`, `ended` or `died`."""
 
     kind: str
@@ -320,7 +321,7 @@ class ZygoteProcess:
         with contextlib.suppress(OSError):  # its death is noticed by reading
             self.control.send(json.dumps(command).encode())
 
-    def receive(self) -> Message | None:
+    def receive(self) -> ZygoteMessage | None:
         """The next message, if one has come. Raises OSError where this process may open no more
         descriptors.
         """
@@ -335,13 +336,13 @@ class ZygoteProcess:
         except OSError:
             data = b""
         if not data:
-            return Message("died", [], [])
+            return ZygoteMessage("died", [], [])
         if flags & socket.MSG_CTRUNC:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._replies_due -= 1
         self.waiting_since = time.monotonic() if self._replies_due else 0.0
         kind, *parts = json.loads(data)
-        return Message(kind, parts, descriptors)
+        return ZygoteMessage(kind, parts, descriptors)
 
     def close(self) -> None:
         """Kill it and wait for its end."""

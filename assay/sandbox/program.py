@@ -117,8 +117,8 @@ def command(
     RUNTIME_MB, for what a compiler or a language's runtime takes itself.
     environment: its variables beside the usual ones.
     """
-    kept, variables = min(runtime_mb, RUNTIME_MB), {**ENVIRONMENT, **(environment or {})}
-    payload = message(argv, [*folder.files.items()], starts_processes, kept, variables)
+    extra_mb, variables = min(runtime_mb, RUNTIME_MB), {**ENVIRONMENT, **(environment or {})}
+    payload = message(argv, [*folder.files.items()], starts_processes, extra_mb, variables)
     return Program(payload, stdin, pool=EXEC, time_factor=time_factor,
                    fetch=folder.fetch, fetch_mb=folder.fetch_mb)  # fmt: skip
 

@@ -176,9 +176,9 @@ class Runs:
             self._events.unwatch(source)
 
     def _read(self, run: RunningJob, source: int) -> bool:
-        most, shown = self._limits.printed_mb * MIB, self._limits.output_kb * 1024
-        more = run.read_output(source, most if source == run.stdout else shown)
-        if run.printed_bytes > most:
+        most_printed, most_kept = self._limits.printed_mb * MIB, self._limits.output_kb * 1024
+        more = run.read_output(source, most_printed if source == run.stdout else most_kept)
+        if run.printed_bytes > most_printed:
             self._stop(run, Ended.PRINTED)
         return more
 

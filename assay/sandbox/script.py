@@ -25,8 +25,8 @@ def serve(sock: FramedSocket, source: bytes, stdin: int, stdout: int) -> NoRetur
     try:
         code = compiled(source)
     except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-        said = f"{type(error).__name__}: {error}"[:SHOWN]
-        sock.send(NO_PROGRAM + said.encode("utf-8", "replace"))
+        text = f"{type(error).__name__}: {error}"[:SHOWN]
+        sock.send(NO_PROGRAM + text.encode("utf-8", "replace"))
         os._exit(0)
     sock.stream.close()
     for descriptor, standard in ((stdin, 0), (stdout, 1)):

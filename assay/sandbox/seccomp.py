@@ -140,8 +140,8 @@ def _refuse(numbers: list[int]) -> list[Instruction]:
 
 def _refuse_calls(names: Collection[str], at: int) -> list[Instruction]:
     """As `_refuse`, for the calls of these names that the architecture of this column has."""
-    known = {**NUMBERS, **PROCESS_NUMBERS}
-    return _refuse([both[at] for name, both in known.items() if name in names and both[at] >= 0])
+    numbers = {**NUMBERS, **PROCESS_NUMBERS}
+    return _refuse([both[at] for name, both in numbers.items() if name in names and both[at] >= 0])
 
 
 def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
@@ -208,7 +208,7 @@ def process_filter(starts_processes: bool = False) -> list[Instruction]:
     """
     _, at = column()
     clone = [(ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]
-    refused, own = (*PROCESS_NUMBERS, "kill"), [
+    refused, others = (*PROCESS_NUMBERS, "kill"), [
         *_only_for(SETRLIMIT[at], _refuse_values(0, (RLIMIT_CPU,))),
         *_only_for(PRLIMIT[at], [_argument(1), (EQUAL, 1, 0, RLIMIT_CPU), PASS_ON,
                                  _argument(2), (EQUAL, 0, 3, 0), _argument(2, high=True),
@@ -217,13 +217,13 @@ def process_filter(starts_processes: bool = False) -> list[Instruction]:
                                 *_refuse_values(2, (SIGKILL, SIGSTOP))]),
     ]  # fmt: skip
     if starts_processes:
-        refused, own = NEVER_STARTED, []
+        refused, others = NEVER_STARTED, []
         clone = [(ANY_BIT, 0, 1, CLONE_NEW), REFUSE, PASS_ON]
     return [
         (LOAD, 0, 0, NR), *_refuse_calls(refused, at), (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
         *_only_for(CLONE[at], [_argument(0), *clone]),
         *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
-        *own, PASS_ON,
+        *others, PASS_ON,
     ]  # fmt: skip
 
 

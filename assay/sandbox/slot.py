@@ -25,8 +25,8 @@ from assay.sandbox.processes import (
     SESSIONS,
     CandidateProcess,
     CompanionProcess,
-    Message,
     TimeLimit,
+    ZygoteMessage,
     ZygoteProcess,
     pid_of,
     starved_seconds,
@@ -185,10 +185,10 @@ class Slot:
         self.companions: deque[CompanionProcess] = deque()
         self.unreaped: dict[int, RunningJob] = {}
         self.run: RunningJob | None = None
-        self.kept: dict[int, RunningJob] = {}
+        self.sessions: dict[int, RunningJob] = {}
         """By the number of their first job: the last runs in processes that wait for more code."""
         self._forking = 0
-        sessions = SESSIONS if pool == INTERPRETERS else 0
+        most_sessions = SESSIONS if pool == INTERPRETERS else 0
         self.work_dir = ""
         """The folder of its programs, where they may write files and it is ours to watch."""
         if pool.writes and "namespaces" not in required:
@@ -198,20 +198,20 @@ class Slot:
         rules = access_rules(family, work_dir, reads, pool == EXEC, required)
         self.zygote, self.group = ZygoteProcess(module, pool), cgroups.Group(())
         if "group" in required:
-            self.group = self._make_group(family, limits, sessions)
+            self.group = self._make_group(family, limits, most_sessions)
         self.zygote.join(self.group)
-        self.zygote.send(self._settings(limits, required, rules, sessions))
+        self.zygote.send(self._settings(limits, required, rules, most_sessions))
         for _ in range(0 if pool in (INTERPRETERS, EXEC) else 2):
             self.zygote.send(["companion"])
         self._refill()
 
     def _settings(
-        self, limits: Limits, required: list[str], rules: AccessRules, sessions: int
+        self, limits: Limits, required: list[str], rules: AccessRules, most_sessions: int
     ) -> ZygoteSettings:
         cores = sorted(os.sched_getaffinity(0))
         cpu_seconds = int(limits.cpu_seconds * LONGEST * self.pool.share) + SPARE_CPU_SECONDS
         memory_mb = limits.memory_mb * self.pool.share + RUNTIME_MB * (self.pool == EXEC)
-        threads = THREADS + sessions * (1 + SESSION_THREADS)
+        threads = THREADS + most_sessions * (1 + SESSION_THREADS)
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         return ZygoteSettings(
             required,
@@ -225,7 +225,7 @@ class Slot:
             ),
         )
 
-    def _make_group(self, family: int, limits: Limits, sessions: int) -> cgroups.Group:
+    def _make_group(self, family: int, limits: Limits, most_sessions: int) -> cgroups.Group:
         cores = len(os.sched_getaffinity(0))
         half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * MIB * cores)
         memory_mb = (
@@ -234,8 +234,8 @@ class Slot:
             + COMPANION_MEMORY_MB
             + LIBRARIES_MB
         )
-        memory_mb += min(sessions * SESSION_MB, half)
-        processes = PROCESSES + sessions * (1 + SESSION_THREADS)
+        memory_mb += min(most_sessions * SESSION_MB, half)
+        processes = PROCESSES + most_sessions * (1 + SESSION_THREADS)
         return cgroups.make(f"slot{family}", memory_mb * MIB, processes)
 
     @property
@@ -249,12 +249,12 @@ class Slot:
     def runs(self) -> list[RunningJob]:
         """Every run that has started and whose process is not reaped."""
         running = [self.run] if self.run else []
-        return [*self.unreaped.values(), *self.kept.values(), *running]
+        return [*self.unreaped.values(), *self.sessions.values(), *running]
 
     def begin(self, job: QueuedJob) -> RunningJob:
         """Start a job in an idle process, or in one that was kept for it."""
         program, limits, companion = job.program, job.limits, None
-        before = self.kept.pop(program.session or 0, None)
+        before = self.sessions.pop(program.session or 0, None)
         candidate = before.candidate if before else self.candidates.popleft()
         starved, cpu_seconds = math.inf if program.wall_seconds else 0.0, limits.cpu_seconds
         record = RunRecord(program.companion is not None, previous_failure=job.failure)
@@ -281,8 +281,8 @@ class Slot:
 
     def keep(self, run: RunningJob) -> None:
         """Leave the process of a run for the next one."""
-        run.record.kept = run.record.alive = True
-        self.run, self.kept[run.number] = None, run
+        run.record.waits_for_code = run.record.alive = True
+        self.run, self.sessions[run.number] = None, run
 
     def complete(self, run: RunningJob, end: ProcessEnd) -> None:
         """Write into a run's record how its process has ended, and whether for want of memory."""
@@ -298,7 +298,7 @@ class Slot:
         record = run.record
         record.alive = is_alive(run.candidate, record)
         record.wall_seconds = time.monotonic() - run.started
-        self.kept.pop(run.number, None)
+        self.sessions.pop(run.number, None)
         self.run = None if self.run is run else self.run
         run.candidate.kill()
         self.unreaped[run.candidate.pid] = run
@@ -307,15 +307,15 @@ class Slot:
             replaced = [self._replace_companion(run.companion)]
         self.zygote.send(["end", [run.candidate.pid, *replaced], run.job.program.fetch])
 
-    def receive(self) -> Message | None:
+    def receive(self) -> ZygoteMessage | None:
         """The zygote's next message, if one has come; new processes are taken in here."""
         message = self.zygote.receive()
         if message and message.kind == "candidate":
             sock, printed, pidfd = message.descriptors
             self._forking -= 1
             os.set_blocking(printed, False)
-            own = socket.socket(fileno=sock)
-            self.candidates.append(CandidateProcess(message.parts[0], pidfd, own, printed))
+            stream = socket.socket(fileno=sock)
+            self.candidates.append(CandidateProcess(message.parts[0], pidfd, stream, printed))
         elif message and message.kind == "companion":
             descriptor, pidfd = message.descriptors
             control = BufferedSocket(socket.socket(fileno=descriptor), REPORT_MB * MIB)
@@ -341,7 +341,7 @@ class Slot:
         self.candidates.clear()
         self.companions.clear()
         self.unreaped.clear()
-        self.kept.clear()
+        self.sessions.clear()
         self.run = None
         self.zygote.close()
         if self.work_dir:

@@ -66,7 +66,7 @@ class Supervisor:
         self.events = Events()
         self.events.watch(trainer.stream, self._on_trainer)
         self.runs = Runs(self.events, limits, self._settle)
-        self.sessions = min(SESSIONS, many_files() // SESSION_SHARE)
+        self.capacity = min(SESSIONS, many_files() // SESSION_SHARE)
 
     def loop(self) -> None:
         """Run until the trainer hangs up. Raises OSError where the machine cannot go on."""
@@ -96,8 +96,9 @@ class Supervisor:
         that would have to wait for their turn.
         """
         there, waits = self._of(pool), self.queue.waiting
-        busy = {one.turn for one in self.slots if one.pool != pool and (one.run or waits(one.pool))}
-        free = [slot.turn for slot in there if not (slot.run or slot.kept)]
+        active = [slot for slot in self.slots if slot.run or waits(slot.pool)]
+        busy = {slot.turn for slot in active if slot.pool != pool}
+        free = [slot.turn for slot in there if not (slot.run or slot.sessions)]
         turns = {(number, pool == INTERPRETERS) for number in range(self.width)}
         turns -= {slot.turn for slot in there}
         missing = waits(pool) - len(free)
@@ -139,8 +140,8 @@ class Supervisor:
         for slot in self.slots:
             for run in slot.runs:
                 run.job.cancelled |= number in (run.job.number, run.number)
-            if number in slot.kept:
-                slot.end(slot.kept[number])
+            if number in slot.sessions:
+                slot.end(slot.sessions[number])
             if slot.run and slot.run.job.cancelled:
                 self.runs.finish(slot)
 
@@ -153,7 +154,7 @@ class Supervisor:
                 continue
             fits = self._fits if slot.pool != INTERPRETERS else self._goes_on
             job = self.queue.take(slot.pool, fits(slot))
-            if job and job.program.session and job.program.session not in slot.kept:
+            if job and job.program.session and job.program.session not in slot.sessions:
                 self._send_result(job, Result(Ended.LOST, "the interpreter is gone"))
             elif job:
                 busy.add(slot.turn)
@@ -174,9 +175,9 @@ class Supervisor:
         new process, only where the fewest are, unless there are too many.
         """
         slots = self._of(slot.pool)
-        elsewhere = {number for other in slots if other is not slot for number in other.kept}
-        fewest = min(len(other.kept) for other in slots if other.is_free)
-        if len(slot.kept) > fewest or sum(len(one.runs) for one in slots) >= self.sessions:
+        elsewhere = {number for other in slots if other is not slot for number in other.sessions}
+        fewest = min(len(other.sessions) for other in slots if other.is_free)
+        if len(slot.sessions) > fewest or sum(len(other.runs) for other in slots) >= self.capacity:
             elsewhere.add(0)
         return lambda job: job.program.session not in elsewhere
 
@@ -202,13 +203,13 @@ class Supervisor:
             return
         status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0
         used = record.cpu_seconds, record.wall_seconds, record.memory_mb
-        report = record.report if record.companion or record.kept else None
+        report = record.report if record.companion or record.waits_for_code else None
         written = report or b"", bytes(record.stdout), bytes(record.stderr)
         errors = record.reported(NO_PROGRAM), record.reported(NO_START)
-        session = run.number if record.kept else 0
+        session = run.number if record.waits_for_code else 0
         result = Result(ended, detail, status, *used, *written, record.files, *errors, session)
         self._send_result(job, result)
-        job.cancelled = record.kept  # it has been answered, and its process is there
+        job.cancelled = record.waits_for_code  # it has been answered, and its process is there
 
     def _send_result(self, job: QueuedJob, result: Result) -> None:
         """Tell the trainer, unless it has cancelled the job."""

@@ -109,8 +109,8 @@ def serve(
         if not namespaces.counts_alone(rules, required):
             limits = limits._replace(threads=0)
         close: list[Step] = [(os.closerange, (ROLE_FD + 1, MOST_FILES))]
-        own = {"candidate": (candidate, limits), "companion": (companion, companion_limits)}
-        for name, (prepare, most) in own.items():
+        prepares = {"candidate": (candidate, limits), "companion": (companion, companion_limits)}
+        for name, (prepare, most) in prepares.items():
             if prepare is not None:
                 folder, steps = own_folder(rules, "landlock" in required, name)
                 filtered = not rules.starts_programs
@@ -157,10 +157,10 @@ def obey(control: socket.socket, roles: Mapping[str, Role], work_dir: str) -> No
             for other in others:
                 os.waitpid(other, 0)
             opened = {name: open_made(work_dir, name) for name in names[:FETCHED]}
-            made = {name: descriptor for name, descriptor in opened.items() if descriptor >= 0}
+            fetched = {name: descriptor for name, descriptor in opened.items() if descriptor >= 0}
             for folder in {role.folder for role in roles.values()} - {""}:
                 empty(folder)
-            send_process(control, ["ended", end, list(made)], list(made.values()))
+            send_process(control, ["ended", end, list(fetched)], list(fetched.values()))
 
 
 def many_files() -> int:

@@ -25,7 +25,7 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.processes import (
     CandidateProcess,
     Events,
-    Message,
+    ZygoteMessage,
     ZygoteProcess,
 )
 from assay.sandbox.program import Program
@@ -216,7 +216,7 @@ def test_a_zygote_is_waited_for_until_it_has_answered_everything() -> None:
         for _ in range(2):
             assert process.waiting_since
             zygote.send(b'["ended"]')
-            assert process.receive() == Message("ended", [], [])
+            assert process.receive() == ZygoteMessage("ended", [], [])
         assert process.waiting_since
         zygote.send(b'["ended"]')
         assert process.receive()
