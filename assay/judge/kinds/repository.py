@@ -67,12 +67,15 @@ TEST_FOLDER = re.compile(
 """The path up to its last part that is named as tests are, unlike `latest` or `pytest_cov`."""
 SHADOWED = {*sys.stdlib_module_names, *PYTEST, "py"}
 """Modules of which a change adds none."""
-SKIPPED, EXCUSED, LATE = "skipped", "xskipped", "timeout"
-"""Outcomes of tests; `xskipped` is one that the right change skips, too."""
+SKIPPED, LATE = "skipped", "timeout"
+AS_RIGHT = {SKIPPED: (SKIPPED, "xskipped"), "xfailed": ("failed", "xfailed")}
+"""Outcomes that the program can ask pytest for; what each is where the right change has another,
+and where it has the same.
+"""
 HIDDEN = ".tests"
 """Where hidden tests lie while a change is made, in the box's folder for temporary files."""
-REFERENCES: dict[tuple[RepositoryTests, str], frozenset[str]] = {}
-"""Which of some tests a right change skips; of the last MOST_REFERENCES."""
+REFERENCES: dict[tuple[RepositoryTests, str], dict[str, str]] = {}
+"""Outcomes of some tests with a right change; of the last MOST_REFERENCES."""
 MOST_REFERENCES = 512
 
 
@@ -80,31 +83,32 @@ async def grade(
     check: RepositoryTests, program: str, reference: str, sandbox: Sandbox, stop_early: bool
 ) -> Execution:
     """The execution of a change. reference: the right one, or empty; a test that it skips may be
-    skipped unless it is one to repair. Raises SandboxError where the machine failed.
+    skipped unless it is one to repair, and one may fail as expected that does so with it. Raises
+    SandboxError where the machine failed.
     """
     execution = await attempt(check, program, sandbox, stop_early)
-    skipped = skipped_of(execution)
-    if execution.verdict is not Verdict.WRONG or not skipped:
+    doubtful = [test.name for test in execution.tests if is_doubtful(test)]
+    if execution.verdict not in (Verdict.PASS, Verdict.WRONG) or not doubtful:
         return execution
-    alone = replace(check, fail_to_pass=(), pass_to_pass=skipped)
-    if (alone, reference) not in REFERENCES:
-        right = await attempt(alone, reference, sandbox)
+    alone = replace(check, fail_to_pass=(), pass_to_pass=())
+    while (alone, reference) not in REFERENCES and len(REFERENCES) >= MOST_REFERENCES:
+        del REFERENCES[next(iter(REFERENCES))]
+    outcomes = REFERENCES.setdefault((alone, reference), {})
+    if unknown := tuple(name for name in doubtful if name not in outcomes):
+        right = await attempt(replace(alone, pass_to_pass=unknown), reference, sandbox)
         if right.verdict in (Verdict.INFRA, Verdict.TIMEOUT):
             raise SandboxError(f"the right change could not be tried: {right.detail}")
-        while len(REFERENCES) >= MOST_REFERENCES:
-            del REFERENCES[next(iter(REFERENCES))]
-        REFERENCES[alone, reference] = frozenset(skipped_of(right))
-    excused = REFERENCES[alone, reference]
-    tests = [replace(test, outcome=EXCUSED) if test.name in excused else test
-             for test in execution.tests]  # fmt: skip
+        outcomes.update((test.name, test.outcome) for test in right.tests)
+    tests = [
+        replace(test, outcome=AS_RIGHT[test.outcome][outcomes.get(test.name) == test.outcome])
+        if is_doubtful(test) else test for test in execution.tests
+    ]  # fmt: skip
     return of_tests(execution, tests)
 
 
-def skipped_of(execution: Execution) -> tuple[str, ...]:
-    """The tests that were skipped, but for those to repair."""
-    return tuple(
-        test.name for test in execution.tests if test.outcome == SKIPPED and not test.is_fix
-    )
+def is_doubtful(test: TestOutcome) -> bool:
+    """Whether the test's outcome counts only where a right change has the same."""
+    return test.outcome in AS_RIGHT and not (test.is_fix and test.outcome == SKIPPED)
 
 
 async def attempt(
