@@ -26,7 +26,7 @@ from assay.judge.kinds.kind import Part
 from assay.judge.kinds.pytest_module import make_module
 from assay.judge.protocol import CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection
-from assay.judge.requests import CandidateFailed
+from assay.judge.requests import DETAIL, CandidateFailed
 from assay.judge.test_code import LazyBuiltins, Namespace, run_piece
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
 from assay.sandbox.kernel import MIB
@@ -155,5 +155,9 @@ def set_up(bench: Bench) -> str:
         raise connection.requests.fail(how, ended.detail)
     name = entry_point if entry_point.isidentifier() else "candidate"
     is_class = name == entry_point and name.lstrip("_")[:1].isupper()
-    bench.namespace[name] = (connection.name if is_class else connection.function)(entry_point)
+    try:
+        bench.namespace[name] = (connection.name if is_class else connection.function)(entry_point)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a class may refuse to be looked at
+        detail = f"{type(error).__name__}: {error}"[:DETAIL]
+        raise connection.requests.fail("error", detail) from None
     return ended.detail

@@ -35,3 +35,24 @@ def test_what_a_test_leaves_is_gone_before_the_worker_takes_the_next_job(
 def test_a_test_may_make_more_garbage_than_a_worker_has_memory() -> None:
     (execution,) = judged_in_turn(Job(task("f", CYCLES, reference=RIGHT), RIGHT))
     assert execution.verdict is Verdict.PASS, execution.detail
+
+
+UNHASHABLE = """
+class Kind(type):
+    def __eq__(cls, other): return True
+class Stack(metaclass=Kind):
+    def size(self): return 1
+"""
+GONE = """
+asked = []
+def __getattr__(name):
+    asked.append(name)
+    if len(asked) > 1: raise KeyError(name)
+"""
+"""A module that has every name, but only when it is asked for the first time."""
+
+
+@pytest.mark.parametrize("program", [UNHASHABLE, GONE], ids=["unhashable", "gone"])
+def test_a_class_that_cannot_be_looked_up_is_the_programs_failure(program: str) -> None:
+    (execution,) = judged_in_turn(Job(task("Stack", "assert Stack().size() == 1"), program))
+    assert execution.verdict is Verdict.ERROR, execution
