@@ -149,6 +149,7 @@ class Connection:
         if isinstance(value, RemoteClass):
             take_name(value, name)
         self.requests.named += isinstance(value, RemoteClass) or is_function(value)
+        self.requests.gave_data |= not callable(value)
         return value
 
     def function(self, name: str) -> Any:

@@ -35,6 +35,8 @@ class Requests:
         """How many requests were made, or tried to be."""
         self.named = 0
         """How many of them were answered by a function or class alone."""
+        self.gave_data = False
+        """Whether a name of the program's stands for what cannot be called."""
         self.expects_exit = False
         """Whether the tests name SystemExit; else it ends the program."""
         self._sock = sock

@@ -102,9 +102,17 @@ def require_asked(run: Callable[[], Outcome], connection: Connection, shown: str
     """The outcome of a check; `unasked` if it asks the program nothing. `shown`: what it is."""
     asked = connection.requests.asked
     outcome = run()
-    if connection.requests.asked > asked:
-        return outcome
-    return Outcome("unasked", f"{UNASKED}: {outcome.detail or shown.strip()}"[:DETAIL])
+    if asks_nothing(outcome, asked, connection):
+        return Outcome("unasked", f"{UNASKED}: {outcome.detail or shown.strip()}"[:DETAIL])
+    return outcome
+
+
+def asks_nothing(outcome: Outcome, asked: int, connection: Connection) -> bool:
+    """Whether it is the task's fault that code which has ended so has made no request since
+    `asked`. It fails by the program's where that put data in the place of a class.
+    """
+    requests = connection.requests
+    return requests.asked == asked and (outcome.how == "held" or not requests.gave_data)
 
 
 def describe(error: BaseException, source: str, filename: str) -> str:

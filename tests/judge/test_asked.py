@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from assay.judge import Job
 from assay.judge.verdict import is_tasks_fault
-from assay.types import Execution, Task, Verdict
+from assay.types import Execution, Task, TestFunctions, Verdict
 from tests.judge.jobs import task
 from tests.judge.opened import judge_all
 
@@ -87,3 +88,24 @@ def test_such_a_task_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None
     assert [record.getMessage() for record in caplog.records] == [
         "task f cannot be judged: this test asks nothing of the program: assert True"
     ]
+
+
+CLASS_TESTS = {
+    "an assert": task("Box", "assert Box().size() == 1"),
+    "a test function": task("Box", "def test_box():\n    assert Box().size() == 1\ntest_box()"),
+    "a module": replace(
+        task("Box"), checks=(TestFunctions("box = Box()\ndef test():\n    assert box.size() == 1"),)
+    ),
+    "an import": replace(
+        task("f"),
+        checks=(TestFunctions("from solution import Box\ndef test():\n    assert Box().x == 1"),),
+    ),
+}
+NO_CLASSES = ("Box = 5", "Box = None", "import sys as Box", "import sys\nBox = sys.stdout")
+
+
+@pytest.mark.parametrize("name", CLASS_TESTS)
+def test_a_program_with_data_in_the_place_of_a_class_is_at_fault_itself(name: str) -> None:
+    programs = [f"{program}\ndef f(): pass" for program in NO_CLASSES]
+    done = judge_all([Job(CLASS_TESTS[name], program) for program in programs])
+    assert {one.verdict for one in done} <= {Verdict.WRONG, Verdict.ERROR}, done

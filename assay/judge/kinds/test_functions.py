@@ -24,6 +24,7 @@ from assay.judge.task_code import parsed
 from assay.judge.test_code import (
     Namespace,
     Piece,
+    asks_nothing,
     outcome_of,
     require_asked,
     run_piece,
@@ -244,7 +245,7 @@ class TestRunner:
         others = ", ".join(sorted(set(_made(self._namespace, known)) - shown))
         if ended.how == "held" and others:
             return Outcome("unasked", f"{UNASKED}: {others}: made while the module runs"[:DETAIL])
-        if ended.how != "held" and requests.asked == asked:
+        if ended.how != "held" and asks_nothing(ended, asked, self._bench.connection):
             return Outcome("unasked", f"{UNASKED}: {ended.detail}"[:DETAIL])
         if requests.asked - asked > requests.named - named:
             self._bench.builtin.take_answers(self._namespace, known)
