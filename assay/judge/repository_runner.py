@@ -229,10 +229,12 @@ class Plugin:
         send(self._stream, {"ids": present, "error": self._error})
         gc.collect()
         gc.freeze()  # forks then copy fewer pages
+        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it may take statuses
         for line in self._stream.makefile("rb"):
             test, self._number = json.loads(line)
             child = os.fork()
             if child == 0:
+                signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)
                 self._run(items[test])
             _, status = os.waitpid(child, 0)
             with contextlib.suppress(OSError):  # what it has started ends with it

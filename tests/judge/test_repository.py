@@ -99,6 +99,13 @@ def test_whole_files_are_a_change_too(tree: Path) -> None:
     assert one.verdict is Verdict.PASS
 
 
+@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: os.waitpid(-1, os.WNOHANG)"])
+def test_a_right_change_may_take_the_statuses_of_processes(tree: Path, handler: str) -> None:
+    takes = f"import os, signal\nsignal.signal(signal.SIGCHLD, {handler})\n"
+    (one,) = judged(calc_task(tree), as_diff(tree, takes + RIGHT))
+    assert one.verdict is Verdict.PASS, one.detail
+
+
 def test_a_cut_id_stands_for_the_only_test_that_begins_so(tree: Path) -> None:
     task = calc_task(tree, fail_to_pass=(f"{AT}test_sums[1-",), pass_to_pass=())
     (one,) = judged(task, task.reference)
