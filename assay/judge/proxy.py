@@ -148,8 +148,9 @@ class Connection:
             self.forgeable = True
         if isinstance(value, RemoteClass):
             take_name(value, name)
-        self.requests.named += isinstance(value, RemoteClass) or is_function(value)
-        self.requests.gave_data |= not callable(value)
+        is_usual = isinstance(value, RemoteClass) or is_function(value)
+        self.requests.named += is_usual
+        self.requests.gave_data |= not (is_usual and callable(value))
         return value
 
     def function(self, name: str) -> Any:

@@ -36,7 +36,7 @@ class Requests:
         self.named = 0
         """How many of them were answered by a function or class alone."""
         self.gave_data = False
-        """Whether a name of the program's stands for what cannot be called."""
+        """Whether a name of the program's stands for anything else."""
         self.expects_exit = False
         """Whether the tests name SystemExit; else it ends the program."""
         self._sock = sock

@@ -101,7 +101,10 @@ CLASS_TESTS = {
         checks=(TestFunctions("from solution import Box\ndef test():\n    assert Box().x == 1"),),
     ),
 }
-NO_CLASSES = ("Box = 5", "Box = None", "import sys as Box", "import sys\nBox = sys.stdout")
+NO_CLASSES = (
+    "Box = 5", "Box = None", "Box = list", "Box = len", "import sys as Box",
+    "import sys\nBox = sys.stdout", "class function: pass\nBox = function()",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CLASS_TESTS)
