@@ -51,6 +51,13 @@ def judged(task: Task, *programs: str) -> list[Execution]:
     return judge_all([Job(task, one) for one in programs], stop_early=False)
 
 
+def test_a_main_of_its_own_does_not_run_beside_calls() -> None:
+    mains = (f"{RIGHT}if {name} == {file}\n  puts f(gets.chomp.to_i)\nend\n" for name, file in
+             (("__FILE__", "$0"), ("$PROGRAM_NAME", "__FILE__")))  # fmt: skip
+    done = judged(SQUARE, *mains)
+    assert all(one.proven for one in done), done
+
+
 def test_a_program_adds_raises_and_is_told_the_error() -> None:
     adds, raises, broken = judged(
         SUM, "puts gets.split.map(&:to_i).sum", "puts [][1].size", "puts (1"

@@ -1,5 +1,5 @@
 PROGRAM
-
+BEGIN { $0 = "driver" }  # a program's own main, behind `if __FILE__ == $0`, would read the calls
 # Calls the program's function once for each list of arguments, and writes each answer as JSON.
 require "json"
 lambda do |called|
