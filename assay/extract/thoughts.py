@@ -13,8 +13,8 @@ OPENING = (
 FINAL = rf"(?:<\|end\|>)?(?:<\|start\|>)?(?:assistant)?{CHANNEL.format('final')}"
 CLOSING = rf"</{TAG}>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|{FINAL}"
 THOUGHT = re.compile(rf"\s*(?:{OPENING})")
-THOUGHT_END = re.compile(rf"(?<![\"'`])(?:{CLOSING})")
-"""The end of a thought. Between quotes it is a program's own text."""
+THOUGHT_END = re.compile(rf"(?:(?<![\"'`])|(?<=```))(?:{CLOSING})")
+"""The end of a thought. Between quotes it is a program's own text, but not behind a fence."""
 OPENED = re.compile(rf"(?:{OPENING})\s*\Z")
 """The end of a prompt that opens a thought."""
 UNCLOSED = re.compile(rf"^[ \t]*+(?:{OPENING})", re.MULTILINE)
