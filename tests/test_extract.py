@@ -262,6 +262,23 @@ def test_the_program_is_the_block_between_the_tags_of_an_answer(tag: str, end: s
     assert program(rust, f"{thought}\n<answer>\n```rust\nfn f() {{}}\n```\n{end}") == "fn f() {}\n"
 
 
+@pytest.mark.parametrize("imports", ["import math\n", "# first\nfrom math import pow as p\n"])
+def test_a_block_of_imports_is_put_before_the_block_that_uses_them(imports: str) -> None:
+    power = "math.pow" if "math\n" in imports else "p"
+    body = f"def f(x):\n    return {power}(x, 2)\n"
+    reply = f"You need:\n```python\n{imports}```\nThen:\n```python\n{body}```"
+    assert program(task(), reply) == imports + body
+    own = f"import cmath as math, math as p\n{body}"
+    reply = reply.replace(body, own)
+    assert program(task(), reply) == own
+
+
+def test_a_thought_may_end_right_behind_a_fence() -> None:
+    right = "def f(x): return x\n"
+    reply = f"<think>```python\ndef f(x): return 0\n```</think>```python\n{right}```"
+    assert program(task(), reply) == right
+
+
 def test_tags_inside_a_program_are_its_own() -> None:
     source = 'def f(n):\n    return f"<answer>{n}</answer>"\n'
     assert program(task(), f"```python\n{source}```") == source

@@ -45,6 +45,9 @@ FIRST = re.compile(r"#\w|//|/\*|`\w|@\w|(?:package|import|module)\b|.*[;{}]\s*$"
 LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
 """The first and the last line of code that stands between prose."""
 CALLED = re.compile(r"(?<!\.)\b(\w+)[ \t]*+(?:\(|::<|<\w+>\()")
+WORD = re.compile(r"(?<![.\w])\w+")
+IMPORT = re.compile(r"(?:from|import) ")
+"""Each line of a block that is there to be put before another."""
 MOST_NAMES = 99
 """Calls of another block's names that are looked at in one block."""
 
@@ -106,14 +109,17 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
     blocks = _parts(task, language, reply)
     ranks = [_rank(task, language, block, alone=len(blocks) == 1) for block in blocks]
     codes = [language.blanked(block.code) for block in blocks]
-    owner = dict[str, int]()
+    owner, imports = dict[str, int](), dict[str, int]()
     needs, programs = list[set[int]](), list[int]()
     for at, (code, rank) in enumerate(zip(codes, ranks, strict=True)):
         owns = {*re.findall(r"\w+", " ".join(map(" ".join, NAMED.findall(code))))}
         names = sorted(({*CALLED.findall(code)} - owns) & owner.keys())[:MOST_NAMES]
         needs.append({owner[name] for name in names if not language.defines(code, name)})
+        needs[at] |= {imports[name] for name in ({*WORD.findall(code)} - owns) & imports.keys()}
         if rank:
             owner |= dict.fromkeys(owns, at)
+        if rank and all(map(IMPORT.match, filter(str.strip, code.splitlines()))):
+            imports |= dict.fromkeys(owns, at)
         if rank and not any(
             ranks[n] >= rank and _runs(task, ranks[n], codes[n]) for n in needs[at]
         ):
