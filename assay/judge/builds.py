@@ -79,25 +79,25 @@ class Builds:
         factor = min(time_factor * language.time_factor, LONGEST)
         if language.warm and folder is None:
             return Build(Program(encoded, pool=pool or pool_for(source), time_factor=factor))
-        given, made = folder or Folder(), None
-        files = {**language.files, **given.files, language.source: encoded}
+        target, compiled = folder or Folder(), None
+        files = {**language.files, **target.files, language.source: encoded}
         if len(files) >= WORK_FILES or sum(map(len, files.values())) > WORK_MB * MIB:
             most = f"at most {WORK_FILES:,} files of {WORK_MB} MiB together"
             raise DataError(f"a program's folder holds {most}, not {len(files):,}; give fewer")
         argv = _located(language.run, language)
         if language.compile:
-            made = await self._compiled(language, source, files)
-            if made.failed:
-                return Build(compile_failure(made.result), made.result)
-            own = {"program": made.data} if made.data is not None else {}
-            files = {**own, **given.files}
+            compiled = await self._compiled(language, source, files)
+            if compiled.failed:
+                return Build(compile_failure(compiled.result), compiled.result)
+            binary = {"program": compiled.data} if compiled.data is not None else {}
+            files = {**binary, **target.files}
         program = command(
-            argv, given._replace(files=files), starts_processes=language.starts_processes,
+            argv, target._replace(files=files), starts_processes=language.starts_processes,
             runtime_mb=language.runtime_mb, time_factor=factor, environment=language.environment,
         )  # fmt: skip
-        if made and made.executable:
-            program = program._replace(executable=made.executable.path)
-        return Build(program, made and made.result, made and made.executable)
+        if compiled and compiled.executable:
+            program = program._replace(executable=compiled.executable.path)
+        return Build(program, compiled and compiled.result, compiled and compiled.executable)
 
     async def _compiled(
         self, language: Language, source: str, files: Mapping[str, bytes]
@@ -107,14 +107,18 @@ class Builds:
         """
         parts = (*language.compile, *language.versions(), *files.items())
         key = hashlib.sha256(repr(parts).encode()).digest()
-        made = await self._made.get_or_make(key, partial(self._compile, language, files))
-        hello, lost = language.hello, made.result.ended is Ended.LOST
-        if made.failed and not lost and hello not in ("", source):
+        compiled = await self._made.get_or_make(key, partial(self._compile, language, files))
+        hello, lost = language.hello, compiled.result.ended is Ended.LOST
+        if compiled.failed and not lost and hello not in ("", source):
             lost = isinstance((await self.build(language, hello)).program, Execution)
-            made = Compiled(made.result._replace(ended=Ended.LOST, detail=BROKEN)) if lost else made
-        if lost or (made.failed and source == hello):
+            compiled = (
+                Compiled(compiled.result._replace(ended=Ended.LOST, detail=BROKEN))
+                if lost
+                else compiled
+            )
+        if lost or (compiled.failed and source == hello):
             self._made.pop(key, None)
-        return made
+        return compiled
 
     async def _compile(self, language: Language, files: Mapping[str, bytes]) -> Compiled:
         result = await self._run(command(
@@ -122,12 +126,12 @@ class Builds:
             starts_processes=True, runtime_mb=1024, time_factor=COMPILE_FACTOR,
             environment=language.environment,
         ))  # fmt: skip
-        made, result = result.files.get("program"), result._replace(files={})
-        if made is None or result.ended is not Ended.EXITED or result.status != 0:
+        compiled, result = result.files.get("program"), result._replace(files={})
+        if compiled is None or result.ended is not Ended.EXITED or result.status != 0:
             return Compiled(result)
         if language.run[0] == "./program":
-            return Compiled(result, executable=Executable(made))
-        return Compiled(result, made)
+            return Compiled(result, executable=Executable(compiled))
+        return Compiled(result, compiled)
 
     def close(self) -> None:
         """Cancel the compilers that run."""

@@ -21,11 +21,11 @@ from assay.judge.codec import (
     digest,
     dumps,
     error_name,
+    error_text,
     exception,
     is_iterator,
     loads,
     raised,
-    shown,
 )
 from assay.judge.codec_types import TooLargeError, collapsed
 from assay.judge.files import SharedFiles
@@ -79,7 +79,7 @@ class Candidate:
         self.late: dict[int, BaseException] = {}
         """By iterator: what it raised after items that had to be sent first."""
         self.data_packer = Packer(opaque)
-        known: dict[str, Callable[[Any], Any]] = {
+        operations: dict[str, Callable[[Any], Any]] = {
             "handle": self.exports.objects.__getitem__,
             "function": self.object,
             "callback": self.callback,
@@ -89,7 +89,8 @@ class Candidate:
             "error": lambda parts: exception(parts[0], parts[1], parts[3]),
             "graph": lambda rows: self.exports.nodes.unpack(rows, self.unpacker, True, list),
         }
-        self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
+        # requests come from the trusted side
+        self.unpacker = Unpacker(operations, nodes=sys.maxsize)
         self.own_console = sys.stdout, sys.stderr, sys.stdin, builtins.input, builtins.print
         self.requests: dict[str, Callable[..., Any]] = {
             "call": self.call, "items": self.items, "console": self.replace_console,
@@ -116,11 +117,11 @@ class Candidate:
         """
         if kind == "load":
             return self.load(*parts)
-        asked, shares, changes = parts
+        request, shares, changes = parts
         self.shared.take(changes, self.unpacker.value)
         if kind in ("answer", "digest"):
-            return ["value", self.answer_packed(kind, *asked), self.shared.tell()]
-        value = self.requests[kind](*asked)
+            return ["value", self.answer_packed(kind, *request), self.shared.tell()]
+        value = self.requests[kind](*request)
         packer = self.shared if shares or self.shared.has(value) else self.exports.packer
         packed = packer.pack(value)
         return ["value", packed, self.shared.tell()]
@@ -140,11 +141,11 @@ class Candidate:
         try:
             code = compile(program, "<program>", "exec", dont_inherit=True)
         except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-            return ["syntax", f"{type(error).__name__}: {shown(error)}"]
+            return ["syntax", f"{type(error).__name__}: {error_text(error)}"]
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
-        found = ((name, getattr(self.module, name, None)) for name, _ in classes)
-        self.exports.nodes.classes = {name: it for name, it in found if isinstance(it, type)}
+        members = ((name, getattr(self.module, name, None)) for name, _ in classes)
+        self.exports.nodes.classes = {name: it for name, it in members if isinstance(it, type)}
         return ["value", any(hasattr(self.module, name) for name in entry_point.split("()."))]
 
     def object(self, at: int | str) -> Any:
@@ -154,13 +155,15 @@ class Candidate:
         if not isinstance(at, str):
             return self.exports.objects[at]
         kind, _, name = at.rpartition("().")
-        made = getattr(self.module, kind)() if hasattr(self.module, kind) else self.module
-        return getattr(made, name)
+        instance = getattr(self.module, kind)() if hasattr(self.module, kind) else self.module
+        return getattr(instance, name)
 
-    def call(self, target: int | str, packed: list[Json], named: dict[str, Json]) -> Any:
+    def call(self, target: int | str, packed: list[Json], keywords: dict[str, Json]) -> Any:
         """Call an object."""
-        called, value = self.object(target), self.unpacker.value
-        return called(*map(value, packed), **{name: value(data) for name, data in named.items()})
+        function, value = self.object(target), self.unpacker.value
+        return function(
+            *map(value, packed), **{name: value(data) for name, data in keywords.items()}
+        )
 
     def answer_packed(self, kind: str, *call: Any) -> Json:
         """Call a function; what is no data in the answer is opaque."""
@@ -176,38 +179,38 @@ class Candidate:
         """The next items of an iterator, whether it has ended, and what it returned then."""
         if error := self.late.pop(at, None):
             raise error
-        iterator, found, sent = self.exports.objects[at], [], self.unpacker.value(sent)
+        iterator, values, sent = self.exports.objects[at], [], self.unpacker.value(sent)
         try:
             for _ in range(many):
                 if isinstance(sent, BaseException):
-                    found.append(iterator.throw(sent))
+                    values.append(iterator.throw(sent))
                 else:
-                    found.append(next(iterator) if sent is None else iterator.send(sent))
+                    values.append(next(iterator) if sent is None else iterator.send(sent))
         except StopIteration as end:
-            return found, True, end.value
+            return values, True, end.value
         except Exception as error:
-            if not found:
+            if not values:
                 raise
             self.late[at] = error
-        return found, False, None
+        return values, False, None
 
     def callback(self, parts: Json) -> Callable[..., Any]:
         """A function that stands for one that the check passed."""
         number, name, doc = parts
         if number not in self.exports.callbacks:
 
-            def function(*arguments: Any, **named: Any) -> Any:
-                return self.call_back(number, arguments, named)
+            def function(*arguments: Any, **keywords: Any) -> Any:
+                return self.call_back(number, arguments, keywords)
 
             function.__name__ = function.__qualname__ = name
             function.__doc__, function.__module__ = doc, "checks"
             self.exports.callbacks[number] = function
         return self.exports.callbacks[number]
 
-    def call_back(self, function: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call_back(self, function: int, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call a function that the check passed. Before it returns, requests may come from it."""
         at, pack = self.at, self.exports.packer.pack
-        self.sock.send(frame(at, "callback", function, pack(list(arguments)), pack(named)))
+        self.sock.send(frame(at, "callback", function, pack(list(arguments)), pack(keywords)))
         while True:
             kind, number, *parts = loads(self.sock.receive())
             if kind in ("returned", "raises"):
@@ -253,14 +256,14 @@ class Exports:
         """What is sent for an exception: as `codec.raised`, then its number and class where that is
         the program's own, then the same of its cause. `caused`: it is a cause itself.
         """
-        parts, own, cause = raised(error), None, None
+        parts, described, cause = raised(error), None, None
         with contextlib.suppress(Exception):  # this may run the program's own code
             own_class = isinstance(error, Exception) and not error_name(type(error))
             if own_class and self.classes:
-                own = [self.number(error), self.classes.describe(type(error))]
+                described = [self.number(error), self.classes.describe(type(error))]
         if error.__cause__ and not caused:
             cause = self.raised(error.__cause__, caused=True)
-        return [*parts, own, cause]
+        return [*parts, described, cause]
 
     def _foreign(self, value: Any) -> Json:
         """What is sent for an object that is no data."""

@@ -83,12 +83,12 @@ class Packer:
             return self._items(value, depth - 1)
         if kind in TYPES:
             tag, parts, _, _ = TYPES[kind]
-            taken = parts(value)
-            packed = self.pack(taken, depth - 1)
+            contents = parts(value)
+            packed = self.pack(contents, depth - 1)
             return {
                 tag: (
-                    self._keys(tag, packed, taken)
-                    if tag in KEYED and packed is not taken
+                    self._keys(tag, packed, contents)
+                    if tag in KEYED and packed is not contents
                     else packed
                 )
             }
@@ -101,13 +101,13 @@ class Packer:
             raise TooLargeError(f"an iterator yields more than {self.items} items")
         return {"iterator": self._items(items, depth - 1)}
 
-    def _keys(self, tag: str, packed: list[Json], taken: list[Any]) -> list[Json]:
+    def _keys(self, tag: str, packed: list[Json], contents: list[Any]) -> list[Json]:
         """Keys that would collapse to an unhashable type, as of a hashable subclass of dict, are
         foreign.
         """
         for at in range(0, len(packed), KEYED[tag]):
             if codec_types.unhashable(packed[at]):
-                packed[at] = self.foreign(taken[at])
+                packed[at] = self.foreign(contents[at])
         return packed
 
     def _items(self, values: list[Any], depth: int) -> list[Json]:
@@ -245,7 +245,7 @@ def raised(error: BaseException) -> list[Json]:
     arguments to rebuild it, its type's name, its text.
     """
     bases = [base for base in type(error).__mro__ if error_name(base)]
-    text = shown(error)
+    text = error_text(error)
     parts = arguments(error, bases[0] if bases else Exception, text)
     return [list(map(error_name, bases)), parts, f"{type(error).__name__}", text]
 
@@ -262,7 +262,7 @@ def arguments(error: BaseException, base: type[BaseException], text: str) -> lis
     return [text]
 
 
-def shown(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The exception's text, which the program chooses, cut to SHOWN characters."""
     try:
         return str(error)[:SHOWN]
@@ -281,16 +281,16 @@ def error_name(kind: type) -> str:
     """`ValueError`, `json.decoder:JSONDecodeError`; empty where it cannot be rebuilt."""
     if getattr(builtins, kind.__name__, None) is kind:
         return kind.__name__ if issubclass(kind, RAISED) else ""
-    known = kind.__module__.partition(".")[0] in LIBRARIES and issubclass(kind, RAISED)
-    return f"{kind.__module__}:{kind.__qualname__}" if known else ""
+    is_known = kind.__module__.partition(".")[0] in LIBRARIES and issubclass(kind, RAISED)
+    return f"{kind.__module__}:{kind.__qualname__}" if is_known else ""
 
 
 def error_type(name: Json) -> type[BaseException] | None:
     """The exception of a name that `error_name` gave, where its module is loaded."""
-    module, found, attribute = name.rpartition(":") if type(name) is str else ("", "", "")
-    if found and module.partition(".")[0] not in LIBRARIES:
+    module, colon, attribute = name.rpartition(":") if type(name) is str else ("", "", "")
+    if colon and module.partition(".")[0] not in LIBRARIES:
         return None
-    kind = getattr(sys.modules.get(module) if found else builtins, attribute, None)
+    kind = getattr(sys.modules.get(module) if colon else builtins, attribute, None)
     return kind if isinstance(kind, type) and issubclass(kind, RAISED) else None
 
 

@@ -25,8 +25,8 @@ def is_numpy(value: Any) -> bool:
     """Whether it is an array or scalar that can be sent. False where numpy was never imported."""
     if (numpy := sys.modules.get("numpy")) is None:
         return False
-    known = issubclass(type(value), (numpy.ndarray, numpy.generic))
-    return known and value.dtype.kind in NUMPY_KINDS
+    is_array = issubclass(type(value), (numpy.ndarray, numpy.generic))
+    return is_array and value.dtype.kind in NUMPY_KINDS
 
 
 def pack_numpy(value: Any) -> dict[str, Any]:

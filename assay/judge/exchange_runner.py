@@ -70,10 +70,10 @@ class ExchangeRunner:
         self, task: PreparedTask, reference: str, features: ProxyFeatures
     ) -> tuple[Execution, list[str]]:
         """What the checks read in runs of the reference. Raises as `run`."""
-        found: dict[int, str] = {}
-        runs = [reading(task, at, run, found) for at, run in enumerate(task.runs(reference))]
+        texts: dict[int, str] = {}
+        runs = [reading(task, at, run, texts) for at, run in enumerate(task.runs(reference))]
         execution = await self._run(task, runs, "", features)
-        return execution, [found[at] for at in sorted(found)]
+        return execution, [texts[at] for at in sorted(texts)]
 
     async def _run(
         self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
@@ -83,7 +83,7 @@ class ExchangeRunner:
                 judged = {at: await self._in_boxes(judge) for at, judge in enumerate(judges)}
             return combined(judged) if len(judged) > 1 else judged[0]
         language, builds = runs[0].language or task.language, dict[object, Build]()
-        for made, run in {made_of(run): run for run in runs if not run.decided}.items():
+        for key, run in {made_of(run): run for run in runs if not run.decided}.items():
             source = run.source
             texts = dict(run.files) | ({language.beside: run.beside} if run.beside else {})
             files = {name: encoded(text) for name, text in texts.items()}
@@ -92,26 +92,28 @@ class ExchangeRunner:
             pool = run.pool or pool_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
             runner = language_named("python") if run.pool else language
             factor = features.time_factor
-            builds[made] = await self.builds.build(runner, source, folder, factor, pool)
+            builds[key] = await self.builds.build(runner, source, folder, factor, pool)
 
-        async def one(at: int) -> Execution:
-            wanted = runs[at]
-            if wanted.decided:
-                return Execution(**wanted.decided._asdict())
-            program = builds[made_of(wanted)].program
+        async def run_one(at: int) -> Execution:
+            to_run = runs[at]
+            if to_run.decided:
+                return Execution(**to_run.decided._asdict())
+            program = builds[made_of(to_run)].program
             if isinstance(program, Execution):
                 return program
-            result = await self.started(program, wanted.stdin, language)
-            return await self.decided(result, wanted, checker or DEFAULT_CHECKER)
+            result = await self.started(program, to_run.stdin, language)
+            return await self.decided(result, to_run, checker or DEFAULT_CHECKER)
 
         if len(runs) == 1 and (runs[0].decide or runs[0].decided):
-            return await one(0)
+            return await run_one(0)
         order = sorted(range(len(runs)), key=lambda at: runs[at].decided is None)
         if not self._stop_early:
-            return combined(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))
+            return combined(
+                dict(zip(order, await asyncio.gather(*map(run_one, order)), strict=True))
+            )
         executions: dict[int, Execution] = {}
         for at in order:
-            executions[at] = await one(at)
+            executions[at] = await run_one(at)
             if executions[at].verdict is not Verdict.PASS:
                 break
         return combined(executions)
@@ -138,47 +140,49 @@ class ExchangeRunner:
                 return result._replace(stderr=before + after)
             if pause is not None:
                 await asyncio.sleep(pause)
-        said = result.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        why = result.start_error or said or result.detail
+        first_line = result.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        why = result.start_error or first_line or result.detail
         return result._replace(ended=Ended.LOST, detail=f"{language.title} did not start: {why}")
 
     async def decided(
-        self, result: Result, wanted: ProgramRun | None = None, checker: str = DEFAULT_CHECKER
+        self, result: Result, program_run: ProgramRun | None = None, checker: str = DEFAULT_CHECKER
     ) -> Execution:
         """What came of a run without a worker; any output is right where none is wanted, and is
         kept whole. Raises SandboxError.
         """
         verdict, detail = printed_verdict(result)
         decision = Decision(verdict, detail, int(verdict is Verdict.PASS))
-        if verdict is Verdict.PASS and wanted:
-            decision = await self._decision(result, wanted, checker)
+        if verdict is Verdict.PASS and program_run:
+            decision = await self._decision(result, program_run, checker)
         most, stdout, stderr = self._limits.output_kb * 1024, result.stdout, result.stderr
-        if wanted:
+        if program_run:
             stdout = stdout[:most]
         elif len(stderr) >= most:
             stderr += f"\n(standard error is cut after {most} bytes)".encode()
         execution = measured(result, decision.verdict, decision.detail, stdout, stderr)
-        forgeable = wanted is not None and wanted.forgeable and decision.passed > 0
+        forgeable = program_run is not None and program_run.forgeable and decision.passed > 0
         return replace(execution, **decision._asdict(), forgeable=forgeable)
 
-    async def _decision(self, result: Result, wanted: ProgramRun, checker: str) -> Decision:
+    async def _decision(self, result: Result, program_run: ProgramRun, checker: str) -> Decision:
         """What the run's kind makes of it."""
-        if wanted.decide is not None:
-            return await asyncio.to_thread(wanted.decide, result)
-        expected = wanted.stdout
-        if wanted.expected is not None:
-            known = await self._run_once(wanted.expected)
-            verdict, detail = printed_verdict(known)
+        if program_run.decide is not None:
+            return await asyncio.to_thread(program_run.decide, result)
+        expected = program_run.stdout
+        if program_run.expected is not None:
+            answer = await self._run_once(program_run.expected)
+            verdict, detail = printed_verdict(answer)
             if verdict is not Verdict.PASS:
                 by_task = f"{CHECKER}the right answer: {verdict} {detail}"
                 return Decision(Verdict.INFRA, detail if verdict is Verdict.INFRA else by_task)
-            expected = known.stdout.decode("utf-8", "surrogateescape")
+            expected = answer.stdout.decode("utf-8", "surrogateescape")
         if expected is None:
             return Decision(Verdict.PASS, passed=1)
         output = result.stdout.decode("utf-8", "surrogateescape")
-        verdict, detail = await self._compare(checker, wanted.stdin, output, expected)
-        if wanted.expected is not None and verdict is Verdict.WRONG:
-            detail = f"{shortened(wanted.stdin)} is not {shortened(wanted.expected.stdin)}"
+        verdict, detail = await self._compare(checker, program_run.stdin, output, expected)
+        if program_run.expected is not None and verdict is Verdict.WRONG:
+            detail = (
+                f"{shortened(program_run.stdin)} is not {shortened(program_run.expected.stdin)}"
+            )
         return Decision(verdict, detail, int(verdict is Verdict.PASS))
 
     async def _run_once(self, run: ProgramRun) -> Result:
@@ -208,23 +212,25 @@ class ExchangeRunner:
         self, checker: str, stdin: str, output: str, expected: str
     ) -> tuple[Verdict, str]:
         """Run the data set's own checker as a program. An output on which it raises is wrong."""
-        given = json.dumps([checker, stdin, output, expected]).encode()
-        program = Program(RUN_CHECKER.encode(), given, pool=pool_for(checker), time_factor=LONGEST)
+        message = json.dumps([checker, stdin, output, expected]).encode()
+        program = Program(
+            RUN_CHECKER.encode(), message, pool=pool_for(checker), time_factor=LONGEST
+        )
         result = await self._sandbox.run(program)
         try:
-            right, said = json.loads(result.stdout.rstrip().rpartition(b"\n")[2])
+            right, comment = json.loads(result.stdout.rstrip().rpartition(b"\n")[2])
         except (ValueError, TypeError):
             return Verdict.INFRA, CHECKER + (result.detail or "it printed no verdict")
         if right is True:
             return Verdict.PASS, ""
-        return Verdict.WRONG, str(said) or difference(output, expected)
+        return Verdict.WRONG, str(comment) or difference(output, expected)
 
 
-def reading(task: PreparedTask, at: int, run: ProgramRun, found: dict[int, str]) -> ProgramRun:
+def reading(task: PreparedTask, at: int, run: ProgramRun, texts: dict[int, str]) -> ProgramRun:
     """A run of a reference that adds to `found` what its check reads."""
 
     def decide(result: Result) -> Decision:
-        found[at] = task.read(at, result)
+        texts[at] = task.read(at, result)
         return run.decide(result) if run.decide else Decision(Verdict.PASS)
 
     return run._replace(decide=decide)
@@ -253,7 +259,13 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
     verdict, detail = executions[first].verdict, executions[first].detail
     if detail and verdict is not Verdict.COMPILE:
         detail = f"test {first + 1}: {detail}"
-    added = {name: sum(getattr(one, name) for one in executions.values()) for name in ADDED}
-    largest = {name: max(getattr(one, name) for one in executions.values()) for name in LARGEST}
-    tests = failing({at: (one.verdict, one.detail) for at, one in sorted(executions.items())})
+    added = {
+        name: sum(getattr(execution, name) for execution in executions.values()) for name in ADDED
+    }
+    largest = {
+        name: max(getattr(execution, name) for execution in executions.values()) for name in LARGEST
+    }
+    tests = failing(
+        {at: (execution.verdict, execution.detail) for at, execution in sorted(executions.items())}
+    )
     return replace(executions[first], detail=detail, tests=tests, **added, **largest)

@@ -71,18 +71,18 @@ class SharedFiles:
 
     def _entries(self) -> dict[str, tuple[int, bytes]]:
         """All files and folders, each after the folder that it is in."""
-        found: dict[str, tuple[int, bytes]] = {}
+        contents: dict[str, tuple[int, bytes]] = {}
         folders = [""]
         for folder in folders:
             with suppress(OSError), scandir(f"{self._root}/{folder}") as entries:
                 for entry in entries:
                     name, mode = folder + entry.name, entry.stat(follow_symlinks=False).st_mode
                     if stat.S_ISDIR(mode):
-                        found[f"{name}/"] = 0, b""
+                        contents[f"{name}/"] = 0, b""
                         folders.append(f"{name}/")
                     elif stat.S_ISREG(mode):
-                        found[name] = mode & 0o777, read(entry.path)
-        return found
+                        contents[name] = mode & 0o777, read(entry.path)
+        return contents
 
 
 def read(at: str) -> bytes:

@@ -125,13 +125,13 @@ class Judge(AnyJudge):
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         folder = folder or folder_of(program)
-        known = language_named(language) if isinstance(language, str) else language
-        build = await self._exchanges.builds.build(known, program, folder, factor)
+        resolved = language_named(language) if isinstance(language, str) else language
+        build = await self._exchanges.builds.build(resolved, program, folder, factor)
         compiled = build.compiled and await self._exchanges.decided(build.compiled)
         if isinstance(build.program, Execution):
             return Run(build.program, compiled)
         ready = build.program._replace(wall_seconds=min(seconds or 0.0, most))
-        result = await self._exchanges.started(ready, stdin, known)
+        result = await self._exchanges.started(ready, stdin, resolved)
         execution = self._counted(ANY_PROGRAM, await self._exchanges.decided(result))
         return Run(execution, compiled, result.files)
 

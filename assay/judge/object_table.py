@@ -32,11 +32,11 @@ class ClassTable:
         """
         number = self._number(kind)
         if number not in self._described:
-            own = {name for base in kind.__mro__ if base not in PLAIN for name in vars(base)}
+            names = {name for base in kind.__mro__ if base not in PLAIN for name in vars(base)}
             bases = filter(None, dict.fromkeys(map(self._base, kind.__bases__)))
             members = [] if issubclass(kind, DATA) else getattr(kind, "__members__", {})
             self._described[number] = [
-                number, kind.__name__, sorted(own & SPECIAL), issubclass(kind, MUTABLE),
+                number, kind.__name__, sorted(names & SPECIAL), issubclass(kind, MUTABLE),
                 [self.describe(base) if isinstance(base, type) else base for base in bases],
                 [[name, self._number(member)] for name, member in dict(members).items()]
                 if issubclass(kind, Enum) else [],

@@ -90,20 +90,22 @@ def node_classes(task: Task) -> list[list[str]]:
     program has them too, without the methods that the prompt does not speak of.
     """
     body = parsed(task.setup).body if "class " in task.setup else []
-    shown = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
-    found: list[list[str]] = []
+    text = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
+    classes: list[list[str]] = []
     names = {"object"}
     for part in body:
         if isinstance(part, ast.Import | ast.ImportFrom):
-            found.append(["", ast.unparse(part)])
+            classes.append(["", ast.unparse(part)])
         elif isinstance(part, ast.ClassDef) and part.name != task.entry_point:
             if not all(isinstance(base, ast.Name) and base.id in names for base in part.bases):
                 continue
-            if not re.search(rf"\b{part.name}\b", shown):
-                part.body = [one for one in part.body if _is_of_data(one)] or [ast.Pass()]
+            if not re.search(rf"\b{part.name}\b", text):
+                part.body = [statement for statement in part.body if _is_of_data(statement)] or [
+                    ast.Pass()
+                ]
             names.add(part.name)
-            found.append([part.name, ast.unparse(part)])
-    return found if any(name for name, _ in found) else []
+            classes.append([part.name, ast.unparse(part)])
+    return classes if any(name for name, _ in classes) else []
 
 
 def _is_of_data(part: ast.stmt) -> bool:
@@ -132,12 +134,15 @@ class PreparedTask:
             """All checks; each test of a module is one."""
         except ValueError as error:
             raise DataError(f"the tests of task {task.id!r}: {error}") from None
-        sources = [code for kind, one in self._kinds for code in kind.code(one)]
+        sources = [code for kind, source in self._kinds for code in kind.code(source)]
         self._sources = sources
         self._setup = task.setup if sources or not only_binds(task.setup) else ""
         is_table = task.reference is not None or (
             not task.entry_point[:1].isupper()  # instances of a class are no data
-            and all(is_harmless([one]) and only_asserts(one, task.entry_point) for one in sources)
+            and all(
+                is_harmless([source]) and only_asserts(source, task.entry_point)
+                for source in sources
+            )
         )
         self.first_features = ProxyFeatures(objects=not is_table)
         """What a program is judged with first."""

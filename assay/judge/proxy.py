@@ -110,20 +110,20 @@ class Connection:
         self,
         target: str | int,
         arguments: tuple[Any, ...],
-        named: dict[str, Any],
-        made: bool = False,
+        keywords: dict[str, Any],
+        made_by_test: bool = False,
     ) -> Any:
         """Call something of the program's."""
         with self._lock:
-            self.requests.asked += 1  # even where an argument cannot be sent
-            passed = (*arguments, *named.values())
+            self.requests.count += 1  # even where an argument cannot be sent
+            passed = (*arguments, *keywords.values())
             plain = [*map(self.packer.pack, passed)] if self.job["identity"] else []
             packed = [*map(self.shared.pack, passed)]
-            by_name = dict(zip(named, packed[len(arguments) :], strict=True))
+            by_name = dict(zip(keywords, packed[len(arguments) :], strict=True))
             parts = (target, packed[: len(arguments)], by_name)
             packed_answer = self._request("call", parts, type(target) is int)
             self.forgeable |= packed_answer in plain
-            answer = self.arrivals.value(packed_answer, made)
+            answer = self.arrivals.value(packed_answer, made_by_test)
             self.answers = [] if self.arrivals.objects else [answer]
             return answer
 
@@ -133,13 +133,13 @@ class Connection:
 
     def name(self, name: str) -> Any:
         """A global of the program. Raises NameError where it has none of that name."""
-        found = self.ask("name", name)
-        if type(found) is not list or len(found) > 1:
+        answer = self.ask("name", name)
+        if type(answer) is not list or len(answer) > 1:
             raise self.requests.fail("forbidden", "a reply of the wrong shape")
-        if not found:
+        if not answer:
             self.absent = self.absent or name
             raise NameError(f"name {name!r} is not defined")
-        (value,) = found
+        (value,) = answer
         if isinstance(value, Opaque):
             value = self.function(name)
         if type(value).__name__ == "module":
@@ -149,7 +149,7 @@ class Connection:
         if isinstance(value, RemoteClass):
             take_name(value, name)
         is_usual = isinstance(value, RemoteClass) or is_function(value)
-        self.requests.named += is_usual
+        self.requests.names += is_usual
         self.requests.gave_data |= not (is_usual and callable(value))
         return value
 
@@ -199,11 +199,11 @@ class Connection:
         if len(parts) != 3 or not is_index(parts[0], self._functions):
             raise fail("forbidden", "a call of nothing that was passed")
         function = self._functions[parts[0]]
-        arguments, named = self.arrivals.value(parts[1]), self.arrivals.value(parts[2])
-        if type(arguments) is not list or type(named) is not dict:
+        arguments, keywords = self.arrivals.value(parts[1]), self.arrivals.value(parts[2])
+        if type(arguments) is not list or type(keywords) is not dict:
             raise fail("forbidden", "a malformed call")
         try:
-            answer = "returned", self.packer.pack(function(*arguments, **named))
+            answer = "returned", self.packer.pack(function(*arguments, **keywords))
         except Exception as error:  # noqa: BLE001  the check's own function: its caller gets what it raises
             if isinstance(error, AssertionError) and error is not self.requests.raised:
                 detail = f"AssertionError: {error} in a function that the check passes"
@@ -224,7 +224,7 @@ class Connection:
         if isinstance(value, Opaque):  # the program returned it before: no fault of the check's
             raise CodecError(f"{value!r} cannot be sent back")
         if callable(value):
-            at = next((at for at, one in enumerate(self._functions) if one is value), None)
+            at = next((at for at, item in enumerate(self._functions) if item is value), None)
             if at is None:
                 at = len(self._functions)
                 self._functions.append(value)
@@ -273,7 +273,7 @@ class Arrivals:
         """Whether the last request may raise StopIteration without saying more than it should."""
         self.running: dict[int, tuple[RemoteRef, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
-        self.made = False
+        self.made_by_test = False
         """Whether the test constructs the value that is being rebuilt."""
         self._connection = connection
         self.objects = Objects(connection, self) if connection.job["objects"] else None
@@ -287,11 +287,11 @@ class Arrivals:
         })  # fmt: skip
         self._data_unpacker = Unpacker(data)
 
-    def value(self, data: Json, made: bool = False, only_data: bool = False) -> Any:
+    def value(self, data: Json, made_by_test: bool = False, only_data: bool = False) -> Any:
         """A value as the program packed it; `made`: the test constructs it; `only_data`: an object
         in it is opaque. Raises CandidateFailed where it is too large or malformed.
         """
-        before, self.made = self.made, made
+        before, self.made_by_test = self.made_by_test, made_by_test
         try:
             return (self._data_unpacker if only_data else self.unpacker).value(data)
         except (TooLargeError, MemoryError) as error:
@@ -299,20 +299,20 @@ class Arrivals:
         except CodecError as error:
             raise self._connection.requests.fail("forbidden", str(error)) from None
         finally:
-            self.made = before
+            self.made_by_test = before
 
     def error(self, parts: list[Json]) -> BaseException:
         """An exception of the program's, rebuilt. Raises CodecError."""
-        names, arguments, name, text, own, cause = parts
+        names, arguments, name, text, described, cause = parts
         text = str(text)[:SHOWN]
         error = exception(names, arguments, f"{str(name)[:100]}: {text}")
         ends = self.may_stop and isinstance(error, StopIteration | StopAsyncIteration)
         if isinstance(error, STEERING) and not ends:
             self._connection.forgeable = True
-        if own is not None:
+        if described is not None:
             if self.objects is None:
                 raise CodecError("malformed exception")
-            error = self.objects.error(own, error, text)
+            error = self.objects.error(described, error, text)
         error.__cause__ = self.error(cause) if cause else None
         return error
 
@@ -328,10 +328,10 @@ class Arrivals:
 
     def opaque(self, parts: Json) -> Opaque:
         """An object that may do more there than its stand-in does here, if it is a library's."""
-        made = Opaque(parts)
+        opaque = Opaque(parts)
         if parts[2:] in ([1], [2]):
-            self._connection.foreign = f"this test gets {made!r}, which stays"
-        return made
+            self._connection.foreign = f"this test gets {opaque!r}, which stays"
+        return opaque
 
     def _shared(self, parts: Json) -> Any:
         shared = self._connection.shared
@@ -341,19 +341,23 @@ class Arrivals:
 
     def _builtin(self, name: Json) -> Any:
         """A function or class of Python's; an `except` of some catches the test's own assertion."""
-        found = BUILTINS[name]
-        if found is type and not self.objects:
+        builtin = BUILTINS[name]
+        if builtin is type and not self.objects:
             return Opaque(name)  # it makes classes, which may do more than data does
-        if isinstance(found, type) and issubclass(AssertionError, found) and found is not object:
+        if (
+            isinstance(builtin, type)
+            and issubclass(AssertionError, builtin)
+            and builtin is not object
+        ):
             self._connection.forgeable = True
-        return found
+        return builtin
 
     def _run(self, kind: Callable[[RemoteRef], Any], number: Json) -> Any:
         """A generator or coroutine that stands for one of the program's."""
         ref = RemoteRef(self._connection, number)
-        made = kind(ref)
-        self.running[id(made)] = ref, made
-        return made
+        instance = kind(ref)
+        self.running[id(instance)] = ref, instance
+        return instance
 
     def _graph(self, rows: Json) -> Any:
         connection, on_change = self._connection, partial(self._connection.changes.add, "arguments")
@@ -384,10 +388,10 @@ class Console:
         self._pack, self._ask = pack, ask
         self._own = self._told = in_place()
 
-    def seed(self, *arguments: Any, **named: Any) -> None:
+    def seed(self, *arguments: Any, **keywords: Any) -> None:
         """Seed `random` here and in the program."""
-        SEED(*arguments, **named)
-        self._ask("operate", "seed", [*map(self._pack, (*arguments, *named.values()))])
+        SEED(*arguments, **keywords)
+        self._ask("operate", "seed", [*map(self._pack, (*arguments, *keywords.values()))])
 
     def tell(self) -> None:
         """Tell the program of what was replaced since the last request."""
@@ -396,7 +400,8 @@ class Console:
             return
         self._told = now
         out, err, in_, ask, show = (
-            None if one is own else one for one, own in zip(now, self._own, strict=True)
+            None if current is before else current
+            for current, before in zip(now, self._own, strict=True)
         )
         streams = [out and out.write, err and err.write, in_ and in_.read, in_ and in_.readline]
         self._ask("console", *map(self._pack, [*streams, ask, show]))

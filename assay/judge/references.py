@@ -50,23 +50,25 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     for number, check in enumerate(task.checks, start=1):
         if problem := kind_of(check).problem(check, task):
             raise DataError(f"task {task.id!r}, call {number}: {problem}")
-    calls = tuple(one for one in task.checks if kind_of(one).is_open(one))
+    calls = tuple(check for check in task.checks if kind_of(check).is_open(check))
     if not calls or task.reference is None:
         return task
     # a checker is code of its own: what it did to the answers would stand for tasks without it
-    asked = replace(task, checks=calls, hash_seed=0, checker="")
-    file = _cache_file(asked)
-    known = await asyncio.to_thread(_read, file, len(calls)) if file else None
-    values = known or await _ask_reference(asked, answers)
+    without_checker = replace(task, checks=calls, hash_seed=0, checker="")
+    file = _cache_file(without_checker)
+    recorded = await asyncio.to_thread(_read, file, len(calls)) if file else None
+    values = recorded or await _ask_reference(without_checker, answers)
     for number, value in enumerate(values, start=1):
         if OPAQUE in value and not task.checker:
             where = f"task {task.id!r}, call {number}"
             raise DataError(f"{where}: the reference's answer is no data; add a checker")
-    if file and not known:
+    if file and not recorded:
         await asyncio.to_thread(_write, file, values)
     left = iter(values)
     checks = ((kind_of(check), check) for check in task.checks)
-    filled = (kind.closed(one, next(left)) if kind.is_open(one) else one for kind, one in checks)
+    filled = (
+        kind.closed(check, next(left)) if kind.is_open(check) else check for kind, check in checks
+    )
     return replace(task, checks=tuple(filled))
 
 

@@ -181,10 +181,10 @@ def compared(remote: object, name: str, other: object) -> Any:
     return NotImplemented
 
 
-def call(remote: object, *arguments: Any, **named: Any) -> Any:
+def call(remote: object, *arguments: Any, **keywords: Any) -> Any:
     """Call an object."""
     ref_of(remote).shows("__call__")
-    return ref_of(remote).connection.call(ref_of(remote).target, arguments, named)
+    return ref_of(remote).connection.call(ref_of(remote).target, arguments, keywords)
 
 
 def swallows(remote: object, kind: Any, answer: Any) -> bool:
@@ -239,15 +239,15 @@ class RemoteClass(type):
                 )
         return super().__new__(mcs, name, bases, namespace)
 
-    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+    def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
         """Make an object of it."""
         ref = ref_of(cls)
         ref.made_by_test = True
         if "_members" in cls.__dict__:  # the program says which member has a value
             ref.connection.forgeable = True
         # not where the program has put a class where the test expects data or a function
-        made = ref.name.lstrip("_")[:1].isupper() and not ref.connection.answered[ref]
-        return ref.connection.call(ref.target, arguments, named, made)
+        made_by_test = ref.name.lstrip("_")[:1].isupper() and not ref.connection.answered[ref]
+        return ref.connection.call(ref.target, arguments, keywords, made_by_test)
 
     def __getattr__(cls, name: str) -> Any:
         if "_ref" not in cls.__dict__:
@@ -339,9 +339,9 @@ class Function(Remote):  # noqa: D101  its docstring is that of the program's fu
 
 def make(kind: type, ref: RemoteRef, *data: Any) -> Any:
     """An object of the program's; of a class with data in it, `data` is that."""
-    made = kind.__new__(kind, *data)
-    object.__setattr__(made, "_ref", ref)
-    return made
+    instance = kind.__new__(kind, *data)
+    object.__setattr__(instance, "_ref", ref)
+    return instance
 
 
 def take_name(kind: RemoteClass, name: str) -> None:
@@ -353,8 +353,8 @@ def take_name(kind: RemoteClass, name: str) -> None:
     ref.connection.answered[ref] -= ref.name == name
     for base in kind.__mro__:
         if issubclass(base, RemoteValue):
-            for one in base.__dict__.get("_own", frozenset()).difference(SEEN):
-                type.__setattr__(base, one, METHODS[one])
+            for name_of_own in base.__dict__.get("_own", frozenset()).difference(SEEN):
+                type.__setattr__(base, name_of_own, METHODS[name_of_own])
 
 
 async def awaited(ref: RemoteRef) -> Any:
@@ -364,17 +364,17 @@ async def awaited(ref: RemoteRef) -> Any:
 
 def items(ref: RemoteRef) -> Generator[Any, Any, Any]:
     """What an iterator of the program's yields, as far as it is read."""
-    connection, count, asked, sent, talks = ref.connection, 0, -1, None, False
+    connection, count, position, sent, talks = ref.connection, 0, -1, None, False
     while True:
         # a test that asks for nothing between many items could not tell when each was made
-        undisturbed = count >= CHUNK_AFTER and asked == connection.requests.number and not talks
+        undisturbed = count >= CHUNK_AFTER and position == connection.requests.number and not talks
         many = min(count, CHUNK) if undisturbed else 1
         packed = connection.packer.pack(sent)
-        found, ended, value = connection.ask("items", ref.target, many, packed)
-        asked, count = connection.requests.number, count + len(found)
+        values, ended, value = connection.ask("items", ref.target, many, packed)
+        position, count = connection.requests.number, count + len(values)
         if count > ITEMS:
             raise connection.requests.fail("output", f"an iterator yields more than {ITEMS} items")
-        for item in cast("list[Any]", found):
+        for item in cast("list[Any]", values):
             try:
                 sent = yield item
             except Exception as error:  # noqa: BLE001  thrown by the test, into the program's

@@ -30,10 +30,10 @@ class Requests:
         self.failure: Outcome | None = None
         self.raised: BaseException | None = None
         """The program's last exception, rebuilt here, and its description."""
-        self.shown = ""
-        self.asked = 0
+        self.raised_text = ""
+        self.count = 0
         """How many requests were made, or tried to be."""
-        self.named = 0
+        self.names = 0
         """How many of them were answered by a function or class alone."""
         self.gave_data = False
         """Whether a name of the program's stands for anything else."""
@@ -58,7 +58,7 @@ class Requests:
         Before the reply the program may make calls of its own, which go to `on_callback`. Raises
         CandidateFailed, or the program's exception.
         """
-        self.asked += 1
+        self.count += 1
         self.finish()
         self.send(kind, *parts)
         number = self.number
@@ -108,7 +108,7 @@ class Requests:
         try:
             (has_entry_point,) = self.parts(self._checked(self._receive(self.number)), 1)
         except (Exception, SystemExit):  # noqa: BLE001  whatever the program raised while it was loaded
-            raise self.fail("error", self.shown) from None
+            raise self.fail("error", self.raised_text) from None
         if has_entry_point is not True:
             raise self.fail("no_code", "the program does not define the entry point")
 
@@ -139,9 +139,9 @@ class Requests:
             if len(reply) != 8:
                 raise self.fail("forbidden", "a reply of the wrong shape")
             text = str(reply[5])[:DETAIL]
-            self.shown = f"{str(reply[4])[:100]}: {text}"
+            self.raised_text = f"{str(reply[4])[:100]}: {text}"
             self.raised = self._rebuild(*reply[1:])
             if isinstance(self.raised, SystemExit) and not self.expects_exit:
-                raise self.fail("error", self.shown)
+                raise self.fail("error", self.raised_text)
             raise self.raised
         return reply

@@ -30,9 +30,9 @@ Held = dict[int, tuple[Any, bytes | str]]
 """By number: an object, and what it was when it last crossed."""
 
 
-def references(held: Held, number: int) -> int:
+def references(holder: Held, number: int) -> int:
     """How many references there are to an object; more than UNHELD where this side has one."""
-    value, _ = held[number]
+    value, _ = holder[number]
     return sys.getrefcount(value)
 
 
@@ -93,7 +93,7 @@ class SharedObjects:
 
     def take(
         self,
-        told: Json,
+        changes: Json,
         unpack: Callable[[Json], Any],
         may_change: Callable[[], bool] = lambda: True,
     ) -> set[str]:
@@ -102,7 +102,7 @@ class SharedObjects:
         this side's own that the other has changed. Raises CodecError.
         """
         try:
-            table, dropped, files = told
+            table, dropped, files = changes
             self.new = {number for number, _ in table if number not in self._held}
             for number, packed in table:
                 value = unpack(packed)
@@ -225,24 +225,24 @@ class SetupInstances:
         new: dict[int, Any] = {
             number: object.__new__(self.classes[name]) for number, name, _ in rows
         }
-        known = new.keys() & self._known.keys()
-        made = new | {number: self._known[number] for number in known}
-        fields = self._fields(rows, made, unpacker)
-        if any(fields[number] != attributes(made[number]) for number in known):
+        numbers = new.keys() & self._known.keys()
+        instances = new | {number: self._known[number] for number in numbers}
+        fields = self._fields(rows, instances, unpacker)
+        if any(fields[number] != attributes(instances[number]) for number in numbers):
             on_change()
             if not in_place:
-                made, fields = new, self._fields(rows, new, unpacker)
-        for number, instance in made.items():
+                instances, fields = new, self._fields(rows, new, unpacker)
+        for number, instance in instances.items():
             fill(instance, fields[number])
             if number not in self._known:
                 self._known[number], self._numbers[id(instance)] = instance, number
-        return made[rows[0][0]]
+        return instances[rows[0][0]]
 
     def _fields(
-        self, rows: Json, made: dict[int, Any], unpacker: Unpacker
+        self, rows: Json, instances: dict[int, Any], unpacker: Unpacker
     ) -> dict[int, dict[str, Any]]:
         """The attributes of each instance, with others in their places."""
-        unpacker.foreign["node"] = made.__getitem__
+        unpacker.foreign["node"] = instances.__getitem__
         for number, name, packed in rows:
             kind = self.classes[name]
             if type(number) is not int or any(callable(getattr(kind, at, None)) for at in packed):
@@ -261,16 +261,16 @@ class SetupInstances:
 def attributes(value: Any) -> dict[str, Any]:
     """Its attributes with their values, those in slots too."""
     state = object.__getstate__(value)
-    own, slots = state if isinstance(state, tuple) else (state, None)
-    return {**(own or {}), **(slots or {})}
+    fields, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(fields or {}), **(slots or {})}
 
 
 def fill(instance: Any, fields: dict[str, Any]) -> None:
     """Give an instance these attributes, without running its methods."""
     with contextlib.suppress(AttributeError):
-        own = object.__getattribute__(instance, "__dict__")
-        own.clear()
-        own.update(fields)
+        state = object.__getattribute__(instance, "__dict__")
+        state.clear()
+        state.update(fields)
         return
     for name, value in fields.items():
         object.__setattr__(instance, name, value)

@@ -97,8 +97,8 @@ def _may_harm(node: ast.AST) -> bool:
         case ast.Import(names):
             return any(it.name not in MODULES for it in names)
         case ast.ImportFrom(module=module, names=names):
-            known = MODULES.get(module or "", "").split()
-            return any(it.name not in known for it in names)
+            harmless = MODULES.get(module or "", "").split()
+            return any(it.name not in harmless for it in names)
         case ast.Constant(str(text)):
             return ">>> " in text  # it may be run, as a doctest
         case ast.Attribute(attr=name, ctx=context):

@@ -35,24 +35,24 @@ class LazyBuiltins(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if name in self.answers:
-            self.connection.requests.asked += 1
+            self.connection.requests.count += 1
             return self.answers[name]
         if not hasattr(builtins, name):
             return self.connection.name(name)
         self[name] = value = getattr(builtins, name)
         return value
 
-    def _import(self, name: str, *parts: Any, **named: Any) -> Any:
+    def _import(self, name: str, *parts: Any, **keywords: Any) -> Any:
         """As `__import__`, with the program as a module too."""
         if name in self.modules:
             return self.modules[name]
-        return builtins.__import__(name, *parts, **named)
+        return builtins.__import__(name, *parts, **keywords)
 
-    def take_answers(self, namespace: Namespace, known: set[str]) -> None:
+    def take_answers(self, namespace: Namespace, names_before: set[str]) -> None:
         """Move what a check has bound, and is no code, to where its use is noticed. `known`: the
         names from before.
         """
-        for name in namespace.keys() - known:
+        for name in namespace.keys() - names_before:
             if not isinstance(value := namespace[name], CODE) and not is_function(value):
                 self.answers[name] = namespace.pop(name)
 
@@ -91,28 +91,28 @@ def outcome_of(action: Callable[[], object], piece: Piece, connection: Connectio
         action()
     except BaseException as error:  # noqa: BLE001  the data set's code: the check does not hold, whatever it raises
         if error is connection.requests.raised:
-            return Outcome("error", connection.requests.shown)
+            return Outcome("error", connection.requests.raised_text)
         if isinstance(error, AssertionError) and not error.args and connection.answers:
             error.args = (f"gives {show_value(*connection.answers)}",)
         return Outcome("wrong", describe(error, *piece))
     return Outcome("held")
 
 
-def require_asked(run: Callable[[], Outcome], connection: Connection, shown: str) -> Outcome:
+def require_asked(run: Callable[[], Outcome], connection: Connection, text: str) -> Outcome:
     """The outcome of a check; `unasked` if it asks the program nothing. `shown`: what it is."""
-    asked = connection.requests.asked
+    before = connection.requests.count
     outcome = run()
-    if asks_nothing(outcome, asked, connection):
-        return Outcome("unasked", f"{UNASKED}: {outcome.detail or shown.strip()}"[:DETAIL])
+    if asks_nothing(outcome, before, connection):
+        return Outcome("unasked", f"{UNASKED}: {outcome.detail or text.strip()}"[:DETAIL])
     return outcome
 
 
-def asks_nothing(outcome: Outcome, asked: int, connection: Connection) -> bool:
+def asks_nothing(outcome: Outcome, before: int, connection: Connection) -> bool:
     """Whether it is the task's fault that code which has ended so has made no request since
     `asked`. It fails by the program's where that put data in the place of a class.
     """
     requests = connection.requests
-    return requests.asked == asked and (outcome.how == "held" or not requests.gave_data)
+    return requests.count == before and (outcome.how == "held" or not requests.gave_data)
 
 
 def describe(error: BaseException, source: str, filename: str) -> str:

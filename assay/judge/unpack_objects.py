@@ -41,41 +41,45 @@ class Objects:
         self._types: dict[int, RemoteClass] = {}
         self.tags = {"handle": self._handle, "class": self._class, "subclass": self._subclass}
 
-    def error(self, own: Json, plain: BaseException, text: str) -> BaseException:
+    def error(self, described: Json, plain: BaseException, text: str) -> BaseException:
         """An exception of the program's own class, from its number and class, with the arguments of
         a plain one. Raises CodecError.
         """
-        number, kind = own[0], self._type(own[1])
+        number, kind = described[0], self._type(described[1])
         if not issubclass(kind, Exception) or type(number) is not int:
             raise CodecError("malformed exception")
-        made: BaseException = remote.make(kind, self._new_ref(number, kind))
-        BaseException.__dict__["args"].__set__(made, plain.args)
-        object.__setattr__(made, "_text", text)
-        return made
+        rebuilt: BaseException = remote.make(kind, self._new_ref(number, kind))
+        BaseException.__dict__["args"].__set__(rebuilt, plain.args)
+        object.__setattr__(rebuilt, "_text", text)
+        return rebuilt
 
     def _type(self, parts: Json) -> RemoteClass:
         """A class of ours for a class of the program's: its number, name, special methods, whether
         it holds mutable data, bases, and the members of an Enum.
         """
-        number, name, own, is_data, bases, members = parts
+        number, name, names, is_data, bases, members = parts
         if number in self._types:
             return self._types[number]
-        named = type(number) is int and type(name) is str and type(own) is list
-        if not named:
+        is_named = type(number) is int and type(name) is str and type(names) is list
+        if not is_named:
             raise CodecError("malformed class")
-        made = tuple(self._base(base) for base in bases)
-        if not any(issubclass(base, Attributes) for base in made):
-            error = any(issubclass(base, BaseException) for base in made)
-            made = (RemoteError if error else RemoteValue if made else Remote, *made)
-        methods = frozenset(one for one in own if type(one) is str and one in METHODS)
+        above = tuple(self._base(base) for base in bases)
+        if not any(issubclass(base, Attributes) for base in above):
+            error = any(issubclass(base, BaseException) for base in above)
+            above = (RemoteError if error else RemoteValue if above else Remote, *above)
+        methods = frozenset(
+            name_of_method
+            for name_of_method in names
+            if type(name_of_method) is str and name_of_method in METHODS
+        )
         namespace = {
             "_ref": RemoteRef(self._connection, number), "_own": methods,
             "_is_data": is_data is True, "__doc__": Attributes.__dict__["__doc__"],
         }  # fmt: skip
-        usable = methods.intersection(METHODS if issubclass(made[0], Remote) else SHOWING)
-        if not issubclass(made[0], RemoteError):
-            namespace |= {one: METHODS[one] for one in usable}
-        kind = type.__new__(RemoteClass, name, made, namespace)
+        usable = methods.intersection(METHODS if issubclass(above[0], Remote) else SHOWING)
+        if not issubclass(above[0], RemoteError):
+            namespace |= {name_of_method: METHODS[name_of_method] for name_of_method in usable}
+        kind = type.__new__(RemoteClass, name, above, namespace)
         self._types[number] = kind
         if members:
             self._enumerate(kind, members)
@@ -90,14 +94,16 @@ class Objects:
         """Make all members of an Enum, so that a test which names one asks nothing of the program,
         and members are compared here.
         """
-        made = {number: remote.make(kind, self._new_ref(number, kind)) for _, number in members}
-        if len(made) < len(members):  # an alias: a program could make all members one
+        by_number = {
+            number: remote.make(kind, self._new_ref(number, kind)) for _, number in members
+        }
+        if len(by_number) < len(members):  # an alias: a program could make all members one
             self._connection.forgeable = True
         for name in ("__eq__", "__ne__", "__hash__"):
             type.__setattr__(kind, name, getattr(object, name))
-        named = {str(name): made[number] for name, number in members}
-        type.__setattr__(kind, "_members", named)
-        self._objects |= made
+        by_name = {str(name): by_number[number] for name, number in members}
+        type.__setattr__(kind, "_members", by_name)
+        self._objects |= by_number
 
     def _base(self, base: Json) -> type:
         if type(base) is list:
@@ -113,17 +119,17 @@ class Objects:
 
     def _handle(self, parts: Json) -> Any:
         number, kind, *foreign = parts
-        made = self._type(kind)
-        self._arrivals.opaque([made.__name__, None, *foreign])
+        kind_here = self._type(kind)
+        self._arrivals.opaque([kind_here.__name__, None, *foreign])
         if type(number) is not int:
             raise CodecError("malformed handle")
         if number in self._objects:
-            if "_members" in made.__dict__:
+            if "_members" in kind_here.__dict__:
                 self._connection.answered[remote.ref_of(self._objects[number])] += 1
             else:
                 self._connection.forgeable = True
             return self._objects[number]
-        handle = remote.make(made, self._new_ref(number, made))
+        handle = remote.make(kind_here, self._new_ref(number, kind_here))
         if self._connection.job["identity"]:
             self._objects[number] = handle
         return handle
@@ -131,13 +137,15 @@ class Objects:
     def _subclass(self, parts: Json) -> Any:
         """An instance of a subclass of a data type: data, unless the test has named the class."""
         number, kind, data = parts
-        plain, made = self._arrivals.unpacker.inner(data), self._type(kind)
-        ref = self._new_ref(number, made)
-        if issubclass(made, RemoteValue) and issubclass(made, type(plain)):
-            return remote.make(made, ref, plain)
+        plain, kind_here = self._arrivals.unpacker.inner(data), self._type(kind)
+        ref = self._new_ref(number, kind_here)
+        if issubclass(kind_here, RemoteValue) and issubclass(kind_here, type(plain)):
+            return remote.make(kind_here, ref, plain)
         return (
-            remote.make(made, ref) if ref.kind.made_by_test and issubclass(made, Remote) else plain
+            remote.make(kind_here, ref)
+            if ref.kind.made_by_test and issubclass(kind_here, Remote)
+            else plain
         )
 
     def _new_ref(self, number: Any, kind: Any) -> RemoteRef:
-        return RemoteRef(self._connection, number, remote.ref_of(kind), self._arrivals.made)
+        return RemoteRef(self._connection, number, remote.ref_of(kind), self._arrivals.made_by_test)

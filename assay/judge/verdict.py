@@ -67,7 +67,7 @@ def _is_outcome(data: Any, ways: Collection[str]) -> bool:
 
 
 def _are_texts(data: Any) -> bool:
-    return type(data) is list and all(type(one) is str for one in data)
+    return type(data) is list and all(type(item) is str for item in data)
 
 
 def decide(result: Result) -> Execution:
@@ -158,9 +158,9 @@ def is_tasks_fault(execution: Execution) -> bool:
 
 def execution_of(fields: dict[str, Any]) -> Execution:
     """The execution of its fields in JSON."""
-    tests = tuple(TestOutcome(**one) for one in fields.get("tests", ()))
-    known = {"verdict": Verdict(fields["verdict"]), "tests": tests, "changes": ()}
-    return Execution(**{**fields, **known})
+    tests = tuple(TestOutcome(**test) for test in fields.get("tests", ()))
+    values = {"verdict": Verdict(fields["verdict"]), "tests": tests, "changes": ()}
+    return Execution(**{**fields, **values})
 
 
 TOLERATED = 20

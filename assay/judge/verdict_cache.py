@@ -134,8 +134,8 @@ class SharedWork(BoundedDict[K, asyncio.Task[V]]):
 
     def close(self) -> None:
         """Cancel what is being made."""
-        for made in self.values():
-            made.cancel()
+        for task in self.values():
+            task.cancel()
 
 
 class VerdictCache:

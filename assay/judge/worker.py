@@ -81,13 +81,13 @@ def serve(control: socket.socket) -> None:
         gc.collect()  # a test may have filled the memory that the next one needs
 
 
-def open_by_name(file: Any, *arguments: Any, **named: Any) -> Any:
+def open_by_name(file: Any, *arguments: Any, **keywords: Any) -> Any:
     """As open, but not for descriptors: a program may have chosen what a test opens. Raises
     OSError.
     """
     if isinstance(file, int):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    return OPEN(file, *arguments, **named)
+    return OPEN(file, *arguments, **keywords)
 
 
 def mark(report: WorkerReport) -> bytes:
@@ -98,9 +98,9 @@ def mark(report: WorkerReport) -> bytes:
 
 def wants_objects(job: CheckJob, detail: str) -> bool:
     """Whether a test that failed asks for what no data has, or imports what may make objects."""
-    asked = ATTRIBUTE.search(detail)
+    match = ATTRIBUTE.search(detail)
     text = "\n".join([job["setup"], *(str(check) for _, check in job["checks"])])
-    return bool((asked and asked[1] not in OF_DATA) or LIBRARY.search(text))
+    return bool((match and match[1] not in OF_DATA) or LIBRARY.search(text))
 
 
 def run_checks(
@@ -117,8 +117,10 @@ def run_checks(
     try:
         connection.load()
         setup_error = set_up(bench)
-        found: dict[str, Any] = {name: namespace.get(name) for name, _ in job["classes"]}
-        connection.nodes.classes = {name: it for name, it in found.items() if isinstance(it, type)}
+        classes: dict[str, Any] = {name: namespace.get(name) for name, _ in job["classes"]}
+        connection.nodes.classes = {
+            name: it for name, it in classes.items() if isinstance(it, type)
+        }
         setup_error = setup_error or caller.load_checker()
         for name, check in [] if setup_error else job["checks"]:
             parts += RUN[name](check, len(parts), bench)
@@ -150,7 +152,7 @@ def set_up(bench: Bench) -> str:
     """
     connection, entry_point = bench.connection, bench.connection.job["entry_point"]
     ended = run_piece((connection.job["setup"], "<setup>"), bench.namespace, connection)
-    if ended.how != "held" and connection.requests.asked:
+    if ended.how != "held" and connection.requests.count:
         how = "no_code" if connection.absent else ended.how
         raise connection.requests.fail(how, ended.detail)
     name = entry_point if entry_point.isidentifier() else "candidate"

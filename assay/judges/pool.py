@@ -68,7 +68,7 @@ class Pool(AnyJudge):
         except BaseException:
             await self.__aexit__()
             raise
-        self._looks = [asyncio.create_task(self._watch(one)) for one in self._services]
+        self._looks = [asyncio.create_task(self._watch(service)) for service in self._services]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -131,7 +131,7 @@ class Pool(AnyJudge):
         else:
             self._agreed = self._agreed or terms.judge
             service.terms, service.most = terms, math.inf
-        self.slots = sum(one.terms.slots for one in self._services if one.terms) or 1
+        self.slots = sum(other.terms.slots for other in self._services if other.terms) or 1
 
     async def _watch(self, service: Service) -> None:
         """Look at a service for as long as the pool is open."""
@@ -151,14 +151,14 @@ class Pool(AnyJudge):
             service = await self._place(task.key, failed)
             if service is None:
                 return Execution(Verdict.INFRA, detail=self._none_left())
-            known, failed = task.key in service.sent, True
+            is_known, failed = task.key in service.sent, True
             service.sent.add(task.key)
-            request = asyncio.create_task(service.judge(task, program, known))
+            request = asyncio.create_task(service.judge(task, program, is_known))
             service.jobs.add(request)
             try:
                 return await request
             except FullError:
-                service.most = service.taken - 1
+                service.most = service.in_use - 1
             except LostError as error:
                 service.lose(str(error))
                 failures += 1
@@ -169,7 +169,7 @@ class Pool(AnyJudge):
             finally:
                 request.cancel()
                 service.jobs.discard(request)
-                service.taken -= 1
+                service.in_use -= 1
                 self._dispatch()
             if failures == TRIES:
                 last = f"{service.url}: {service.failure}"
@@ -184,9 +184,9 @@ class Pool(AnyJudge):
         try:
             return await turn
         except asyncio.CancelledError:
-            given = turn.done() and not turn.cancelled() and not turn.exception()
-            if given and (service := turn.result()):
-                service.taken -= 1
+            has_place = turn.done() and not turn.cancelled() and not turn.exception()
+            if has_place and (service := turn.result()):
+                service.in_use -= 1
                 self._dispatch()
             raise
 
@@ -203,11 +203,15 @@ class Pool(AnyJudge):
             if not self._services and not turn.done():
                 turn.set_exception(SandboxError("the judge is closed"))
             if not turn.done():  # else nobody waits for it any more
-                service = min(free, key=lambda one: (one.load, key not in one.sent), default=None)
+                service = min(
+                    free,
+                    key=lambda candidate: (candidate.load, key not in candidate.sent),
+                    default=None,
+                )
                 if service:
-                    service.taken += 1
+                    service.in_use += 1
                 turn.set_result(service)
 
     def _none_left(self) -> str:
-        said = "; ".join(f"{service.url}: {service.failure}" for service in self._services)
-        return f"no judge service answers: {said}"
+        failures = "; ".join(f"{service.url}: {service.failure}" for service in self._services)
+        return f"no judge service answers: {failures}"

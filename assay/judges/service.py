@@ -56,7 +56,7 @@ class Service:
     """None while it is not in use."""
     failure: str = "it did not answer yet"
     jobs: set[asyncio.Task[Execution]] = field(default_factory=set)
-    taken: int = 0
+    in_use: int = 0
     """Its places that are taken, by jobs or by programs that are about to be."""
     sent: set[str] = field(default_factory=set)
     """Keys of the tasks that it got."""
@@ -80,12 +80,12 @@ class Service:
         """How many more programs it may be sent."""
         if not self.terms:
             return 0
-        return int(min(AHEAD * self.terms.slots, self.most)) - self.taken
+        return int(min(AHEAD * self.terms.slots, self.most)) - self.in_use
 
     @property
     def load(self) -> float:
         """Programs per slot."""
-        return self.taken / self.terms.slots if self.terms else math.inf
+        return self.in_use / self.terms.slots if self.terms else math.inf
 
     def lose(self, failure: str) -> None:
         """Use it no longer, until it tells its terms again."""
@@ -107,15 +107,15 @@ class Service:
             raise LostError("its answer is broken: it has no slots")
         return terms
 
-    async def judge(self, task: Sendable, program: str, known: bool) -> Execution:
-        """The verdict on a program; a task that is `known` there goes as its key. Raises DataError
+    async def judge(self, task: Sendable, program: str, is_known: bool) -> Execution:
+        """The verdict on a program; one that `is_known` there goes as its key. Raises DataError
         where the task is refused, FullError, LostError.
         """
-        given = f'"task_key": "{task.key}"' if known else f'"task": {task.row}'
-        body = f'{{{given}, "program": {json.dumps(program)}}}'
+        field = f'"task_key": "{task.key}"' if is_known else f'"task": {task.row}'
+        body = f'{{{field}, "program": {json.dumps(program)}}}'
         status, answer = await self._ask("POST", "/judge", body)
-        if status == TASK_UNKNOWN and known:
-            return await self.judge(task, program, known=False)
+        if status == TASK_UNKNOWN and is_known:
+            return await self.judge(task, program, is_known=False)
         if status in (413, 422):
             why = f"the judge service {self.url} refuses it: {self._reason(answer)}"
             raise DataError(f"task {task.task.id!r}: {why}")

@@ -33,8 +33,8 @@ class Terms:
 
 def common_terms(limits: Limits, stop_early: bool) -> dict[str, str]:
     """What verdicts of a judge here depend on, but for the tools of this machine."""
-    given = {name: f"{value:g}" for name, value in asdict(limits).items()}
-    return {"edition": edition().hex(), "stop_early": str(stop_early), **given}
+    numbers = {name: f"{value:g}" for name, value in asdict(limits).items()}
+    return {"edition": edition().hex(), "stop_early": str(stop_early), **numbers}
 
 
 def terms_of(judge: Judge) -> Terms:
@@ -46,11 +46,11 @@ def terms_of(judge: Judge) -> Terms:
 
 def _tools() -> dict[str, str]:
     """The versions of the tools of each language that is installed."""
-    found: dict[str, str] = {}
+    tools: dict[str, str] = {}
     for name in languages:
         with contextlib.suppress(DataError):
-            found[f"tools of {name}"] = ", ".join(language_named(name).versions())
-    return found
+            tools[f"tools of {name}"] = ", ".join(language_named(name).versions())
+    return tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def test_a_service_that_does_not_know_a_task_gets_it_whole(servers: list[Server]
     async def judged() -> Execution:
         client = service.Service(url(servers[0]), "")
         try:
-            return await client.judge(sendable(new), "def f(): return 1", known=True)
+            return await client.judge(sendable(new), "def f(): return 1", is_known=True)
         finally:
             await client.http.aclose()
 
@@ -439,13 +439,13 @@ def test_a_place_that_nobody_takes_is_given_to_the_next() -> None:
         waiting = [asyncio.create_task(judges._place(key, first)) for key, first in WAITING]
         await asyncio.sleep(0)
         assert [key for key, _ in judges._queue] == ["failed", "first", "second"]
-        one.taken -= 1
+        one.in_use -= 1
         judges._dispatch()  # the place is given in the moment in which it is cancelled
         waiting[2].cancel()
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0)
         assert [turn.done() for turn in waiting] == [True, False, True]
-        assert (await waiting[0], one.taken) == (one, service.AHEAD)
+        assert (await waiting[0], one.in_use) == (one, service.AHEAD)
         waiting[1].cancel()
         await one.http.aclose()
 

@@ -54,21 +54,23 @@ class Answers(Kind[Answer], judges=Answer):
             return decided(True, check, program)
         if len(program) > LONGEST + 4 * len(check.answer):
             return decided(False, check, program)
-        right, given = reading(check.answer), reading(program)
-        letters_differ = right.letter and given.letter and right.letter != given.letter
-        empty = not (given.body or given.letter)
-        if letters_differ or empty or disagree(right.unit, given.unit):
+        right, reply = reading(check.answer), reading(program)
+        letters_differ = right.letter and reply.letter and right.letter != reply.letter
+        empty = not (reply.body or reply.letter)
+        if letters_differ or empty or disagree(right.unit, reply.unit):
             return decided(False, check, program)
-        if right.letter == given.letter and right.letter and not (right.body and given.body):
+        if right.letter == reply.letter and right.letter and not (right.body and reply.body):
             return decided(True, check, program)
-        wanted, found, equation = unnamed(right.body or right.letter, given.body or given.letter)
-        number, other = (plain_number(one, check.exact) for one in (wanted, found))
+        right_text, reply_text, equation = unnamed(
+            right.body or right.letter, reply.body or reply.letter
+        )
+        number, other = (plain_number(text, check.exact) for text in (right_text, reply_text))
         if check.exact or (number and other):
             same = number is not None and other is not None and same_number(number, other)
             return decided(same, check, program)
         source = FORM.format(equation, check.ordered, points_seed(check.answer))
-        known = ProgramRun(source, wanted, pool=MATHS)
-        return ProgramRun(source, found, pool=MATHS, expected=known)
+        as_maths = ProgramRun(source, right_text, pool=MATHS)
+        return ProgramRun(source, reply_text, pool=MATHS, expected=as_maths)
 
     def count(self, check: Answer) -> int:
         """One. Raises ValueError where math-verify is not installed, or without an answer."""

@@ -28,12 +28,12 @@ def run(source: str, number: int, bench: Bench) -> list[Part]:
 
 def run_check(source: str, number: int, bench: Bench) -> Outcome:
     """Run one check in the namespace that all share."""
-    known = set(bench.namespace)
+    names_before = set(bench.namespace)
     piece = (source, f"<check {number}>")
     act = partial(run_piece, piece, bench.namespace, bench.connection)
     outcome = require_asked(act, bench.connection, source)
     if outcome.how != "unasked":
-        bench.builtin.take_answers(bench.namespace, known)
+        bench.builtin.take_answers(bench.namespace, names_before)
     return outcome
 
 

@@ -95,8 +95,8 @@ class Caller:
             fault = self.fault(*call)
         except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
             by_program = error is requests.raised
-            shown = requests.shown if by_program else describe(error, *self.checker_piece)
-            detail = f"{shown} at {self.describe(number, call[0])}"
+            detail = requests.raised_text if by_program else describe(error, *self.checker_piece)
+            detail = f"{detail} at {self.describe(number, call[0])}"
             return Outcome("error" if by_program else "wrong", detail[:DETAIL])
         if fault:
             return Outcome("wrong", f"{self.describe(number, call[0])} {fault}"[:DETAIL])
@@ -137,10 +137,10 @@ class Caller:
     def recompute(self, arguments: list[Json]) -> Json:
         """The reference's answer. Raises CandidateFailed where it fails here, in the worker."""
         namespace: dict[str, Any] = {"__name__": "reference"}
-        given = self.unpacker.value(loads(dumps(arguments).encode()))  # it may change them
+        copied = self.unpacker.value(loads(dumps(arguments).encode()))  # it may change them
         try:
             exec(compile(self.reference, "<reference>", "exec", dont_inherit=True), namespace)
-            return Packer().pack(namespace[self.entry_point](*given))
+            return Packer().pack(namespace[self.entry_point](*copied))
         except BaseException as error:  # noqa: BLE001  the data set's code; the program is not to blame
             why = f"the reference fails in the worker: {type(error).__name__}: {error}"
             raise self.connection.requests.fail("unsendable", why) from None
@@ -174,7 +174,7 @@ def equal(value: Any, expected: Any, tolerance: float) -> bool:
     alike = type(value) is type(expected)
     if alike and isinstance(expected, list | tuple):
         return len(value) == len(expected) and all(
-            map(lambda one, two: equal(one, two, tolerance), value, expected)
+            map(lambda left, right: equal(left, right, tolerance), value, expected)
         )
     if alike and isinstance(expected, dict):
         return value.keys() == expected.keys() and all(
@@ -234,8 +234,8 @@ class Calls(Kind[Call]):
         if call.tolerance or task.checker or not task.entry_point.isidentifier():
             return ""
         arguments, expected = literal(call.arguments), literal(call.expected or "")
-        shown = f"assert {task.entry_point}({arguments[1:-1]}) == {expected}"
-        return shown if arguments and expected else ""
+        line = f"assert {task.entry_point}({arguments[1:-1]}) == {expected}"
+        return line if arguments and expected else ""
 
     def failure(self, call: Call, detail: str, wrong: bool) -> str:
         """The detail, which shows the call."""
@@ -243,9 +243,9 @@ class Calls(Kind[Call]):
 
     def answer(self, call: Call, task: Task) -> str | None:
         """Where no value is expected, the program runs the reference once for the answer."""
-        known = call.arguments if call.expected is None else call.expected
+        values = call.arguments if call.expected is None else call.expected
         try:
-            value = Unpacker().value(loads(known.encode()))
+            value = Unpacker().value(loads(values.encode()))
         except ValueError:
             return None
         if call.expected is not None:

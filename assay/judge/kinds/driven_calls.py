@@ -65,8 +65,10 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if type(value) is dict and all(type(key) in (str, int) for key in value):
         return {plain(str(key)): plain(item) for key, item in value.items()}
-    known = value is None or type(value) in (bool, int, float)
-    if known or (type(value) is str and not any("\ud800" <= one <= "\udfff" for one in value)):
+    is_simple = value is None or type(value) in (bool, int, float)
+    if is_simple or (
+        type(value) is str and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    ):
         return value
     raise CodecError(f"only Python has such a value of type {type(value).__name__}")
 
@@ -110,13 +112,13 @@ def answer_of(line: str) -> list[Any] | str:
 
 def fault(answer: list[Any] | str, call: PlainCall, where: str) -> tuple[Verdict, str] | None:
     """What is wrong with the answer to a call, if anything is."""
-    shown = f"{where}({shorten(text_of(call.arguments)[1:-1])})"
+    call_text = f"{where}({shorten(text_of(call.arguments)[1:-1])})"
     if isinstance(answer, str):
-        return Verdict.ERROR, f"{answer[:RAISED]} at {shown}"
+        return Verdict.ERROR, f"{answer[:RAISED]} at {call_text}"
     if equal(as_numbers(answer[0], call.expected), call.expected, call.tolerance):
         return None
-    got, right = (shorten(text_of(one)) for one in (answer[0], call.expected))
-    return Verdict.WRONG, f"{shown} gives {got}, not {right}"
+    got, right = (shorten(text_of(value)) for value in (answer[0], call.expected))
+    return Verdict.WRONG, f"{call_text} gives {got}, not {right}"
 
 
 def as_numbers(value: Any, expected: Any) -> Any:
@@ -148,10 +150,10 @@ class DrivenCalls(Calls, judges=Call):
         if task.checker or not task.entry_point.isidentifier():
             what = f"a function of {language.title} has neither a checker nor a class"
             raise DataError(f"task {task.id!r}: {what}; name a function, and give expected values")
-        made = [plain_call(call) for call in checks]
-        arguments = [call.arguments for call in made]
+        calls = [plain_call(call) for call in checks]
+        arguments = [call.arguments for call in calls]
         source, beside = language.drive(program, task.entry_point, arguments)
-        decides = partial(decide, calls=made, name=task.entry_point)
+        decides = partial(decide, calls=calls, name=task.entry_point)
         stdin = text_of(arguments)
         return [ProgramRun(source, stdin, beside=beside, decide=decides, fetch=(ANSWERS,))]
 
@@ -177,7 +179,9 @@ class DrivenCalls(Calls, judges=Call):
         if call is not task.checks[0]:
             return {}
         forger = DRIVERS / f"forger.{language_named(task.language).driver.rpartition('.')[2]}"
-        expected = [text_of(plain_call(one).expected) for one in task.checks if type(one) is Call]
+        expected = [
+            text_of(plain_call(call).expected) for call in task.checks if type(call) is Call
+        ]
         answers = f"[{Counter(expected).most_common(1)[0][0]}]\n" * len(expected)
         program = forger.read_text().replace("FUNCTION", task.entry_point)
         return {"constant": program.replace("ANSWERS", text_of(answers))}

@@ -57,7 +57,7 @@ def calls_of(check: JsonCases) -> list[Call]:
     for number, line in enumerate(filter(str.strip, check.cases.splitlines()), start=1):
         try:
             arguments, expected = json.loads(line)
-            packed = [Packer().text(one) for one in (arguments, expected)]
+            packed = [Packer().text(value) for value in (arguments, expected)]
         except (ValueError, TypeError, RecursionError):
             raise ValueError(f"case {number} is no JSON list of arguments and a value") from None
         listed = packed[0] if isinstance(arguments, list) else f"[{packed[0]}]"
@@ -87,10 +87,10 @@ class CasesOfJson(Kind[JsonCases], judges=JsonCases):
         calls = [call for check in checks for call in calls_of(check)]
         if not language.warm:
             return DrivenCalls().runs(calls, task, program, language)
-        made: list[PlainCall] = list(map(plain_call, calls))
+        plain_calls: list[PlainCall] = list(map(plain_call, calls))
         source = program + DRIVER.format(name=task.entry_point, file=ANSWERS)
-        stdin = text_of([call.arguments for call in made])
-        decides = partial(decide, calls=made, name=task.entry_point)
+        stdin = text_of([call.arguments for call in plain_calls])
+        decides = partial(decide, calls=plain_calls, name=task.entry_point)
         return [ProgramRun(source, stdin, decide=decides, fetch=(ANSWERS,))]
 
     def show(self, check: JsonCases, task: Task) -> str:

@@ -14,8 +14,8 @@ class PrintTests(Kind[PrintTest], judges=PrintTest):
 
     def run(self, check: PrintTest, program: str, language: Language) -> ProgramRun:
         """The program without what ends it, then the code."""
-        begun = language.without_exit(program)
-        return ProgramRun(f"{begun}\n\n{check.code}\n", stdout=check.prints)
+        source = language.without_exit(program)
+        return ProgramRun(f"{source}\n\n{check.code}\n", stdout=check.prints)
 
     def show(self, check: PrintTest, task: Task) -> str:
         """The code and the output."""

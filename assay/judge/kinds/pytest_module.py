@@ -54,7 +54,9 @@ class approx:  # noqa: N801  pytest's name
         return f"approx({self._expected!r})"
 
     def _near(self, actual: Any, expected: Any) -> bool:
-        actual, expected = (one.tolist() if is_numpy(one) else one for one in (actual, expected))
+        actual, expected = (
+            number.tolist() if is_numpy(number) else number for number in (actual, expected)
+        )
         if isinstance(expected, Mapping):
             same = isinstance(actual, Mapping) and actual.keys() == expected.keys()
             return same and all(self._near(actual[key], expected[key]) for key in expected)
@@ -63,7 +65,7 @@ class approx:  # noqa: N801  pytest's name
             return same and all(map(self._near, actual, expected))
         if actual == expected:
             return True
-        if not all(isinstance(one, int | float | complex) for one in (actual, expected)):
+        if not all(isinstance(number, int | float | complex) for number in (actual, expected)):
             return False
         if actual != actual or expected != expected:
             return self._nan_ok and actual != actual and expected != expected
@@ -85,12 +87,12 @@ def expect_raise(kinds: Any, match: str | None) -> Any:
         raise AssertionError(f"did not raise {kinds}")
 
 
-def raises(kinds: Any, *call: Any, match: str | None = None, **named: Any) -> Any:
+def raises(kinds: Any, *call: Any, match: str | None = None, **keywords: Any) -> Any:
     """A context that needs one of these exceptions; with a function, its call does."""
     if not call:
         return expect_raise(kinds, match)
     with expect_raise(kinds, match) as caught:
-        call[0](*call[1:], **named)
+        call[0](*call[1:], **keywords)
     return caught
 
 
@@ -117,7 +119,7 @@ def parametrize(
 
     def mark(test: Any) -> Any:
         before = vars(test).get(CASES, [{}])
-        setattr(test, CASES, [one | other for other, one in product(cases, before)])
+        setattr(test, CASES, [case | other for other, case in product(cases, before)])
         return test
 
     return mark
@@ -129,18 +131,22 @@ class Marks:
     parametrize = staticmethod(parametrize)
 
     def __getattr__(self, name: str) -> Any:
-        def mark(*given: Any, **_: Any) -> Any:
-            return given[0] if len(given) == 1 and callable(given[0]) else lambda test: test
+        def mark(*arguments: Any, **_: Any) -> Any:
+            return (
+                arguments[0]
+                if len(arguments) == 1 and callable(arguments[0])
+                else lambda test: test
+            )
 
         return mark
 
-    def skip(self, *given: Any, reason: str = "", **_: Any) -> Any:
+    def skip(self, *arguments: Any, reason: str = "", **_: Any) -> Any:
         """The test never passes, here and where it is expected to fail."""
 
         def never(*_: Any, **__: Any) -> Any:
             skip(reason)
 
-        return never if given and callable(given[0]) else lambda test: never
+        return never if arguments and callable(arguments[0]) else lambda test: never
 
     xfail = skip
 

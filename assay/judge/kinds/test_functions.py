@@ -63,14 +63,14 @@ class TextTest:
             *self.function.decorator_list,
             *(self.holder.decorator_list if self.holder else ()),
         ]
-        given, counts = set[str](), list[int]()
+        parameters, counts = set[str](), list[int]()
         for mark in marks:
             match mark:
                 case ast.Call(ast.Attribute(attr="parametrize"), [names, values, *_]):
-                    given |= set(re.findall(r"\w+", ast.unparse(names)))
+                    parameters |= set(re.findall(r"\w+", ast.unparse(names)))
                     counts.append(_length(values))
         for name in [] if self.unittest else _required(self.function, self.holder is not None):
-            if name not in given:
+            if name not in parameters:
                 raise ValueError(f"{self.name} needs the fixture {name!r}, which is not there")
         if not counts or 0 in counts:
             return [self.name]
@@ -115,12 +115,12 @@ def never_run(source: str) -> bool:
     if is_doctest(source):
         return True
     body = list(_statements(parsed(source).body))
-    known = {node.name: node for node in body if isinstance(node, Function | ast.ClassDef)}
+    definitions = {node.name: node for node in body if isinstance(node, Function | ast.ClassDef)}
     loose = [node for node in body if not (isinstance(node, DEFINITIONS) or is_text(node))]
     reached, new = set[str](), _names(loose)
     while new:
         reached |= new
-        new = _names([known[name] for name in new if name in known]) - reached
+        new = _names([definitions[name] for name in new if name in definitions]) - reached
     tests = list(_tests(body))
     if not tests:
         return not loose and bool(doctests(source))
@@ -178,21 +178,23 @@ def _is_case(holder: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
 def _methods(holder: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[Function]:
     """The methods of a class that are tests, inherited ones too."""
     inherited = [classes[base] for base in reversed(_bases(holder)) if base in classes]
-    found = {test.name: test for base in inherited for test in _methods(base, classes)}
-    own = [node for node in holder.body if isinstance(node, Function)]
-    return list((found | {node.name: node for node in own if node.name[:4] == "test"}).values())
+    methods = {test.name: test for base in inherited for test in _methods(base, classes)}
+    defined = [node for node in holder.body if isinstance(node, Function)]
+    return list(
+        (methods | {node.name: node for node in defined if node.name[:4] == "test"}).values()
+    )
 
 
 def _required(function: Function, is_method: bool) -> list[str]:
     """Parameters without defaults."""
     these = function.args
-    positional = [one.arg for one in (*these.posonlyargs, *these.args)]
-    named = [
-        one.arg
-        for one, default in zip(these.kwonlyargs, these.kw_defaults, strict=True)
+    positional = [argument.arg for argument in (*these.posonlyargs, *these.args)]
+    keyword_only = [
+        argument.arg
+        for argument, default in zip(these.kwonlyargs, these.kw_defaults, strict=True)
         if not default
     ]
-    return positional[int(is_method) : len(positional) - len(these.defaults)] + named
+    return positional[int(is_method) : len(positional) - len(these.defaults)] + keyword_only
 
 
 def _length(values: ast.expr) -> int:
@@ -205,7 +207,7 @@ def _length(values: ast.expr) -> int:
 
 def _names(nodes: Sequence[ast.AST]) -> set[str]:
     """All names that they use."""
-    inside = (one for node in nodes for one in ast.walk(node))
+    inside = (inner for node in nodes for inner in ast.walk(node))
     return {node.id for node in inside if isinstance(node, ast.Name)}
 
 
@@ -238,17 +240,19 @@ class TestRunner:
         """How the module's body has ended."""
         if is_doctest(self._piece[0]):
             return Outcome("held")
-        known, requests = set(self._namespace), self._bench.connection.requests
-        asked, named = requests.asked, requests.named
+        names_before, requests = set(self._namespace), self._bench.connection.requests
+        asked_before, named_before = requests.count, requests.names
         ended = run_piece(self._piece, self._namespace, self._bench.connection)
-        shown = {NAME.sub(r"\1::\2", name).removeprefix("::") for name in collect(self._piece[0])}
-        others = ", ".join(sorted(set(_made(self._namespace, known)) - shown))
+        test_names = {
+            NAME.sub(r"\1::\2", name).removeprefix("::") for name in collect(self._piece[0])
+        }
+        others = ", ".join(sorted(set(_made(self._namespace, names_before)) - test_names))
         if ended.how == "held" and others:
             return Outcome("unasked", f"{UNASKED}: {others}: made while the module runs"[:DETAIL])
-        if ended.how != "held" and asks_nothing(ended, asked, self._bench.connection):
+        if ended.how != "held" and asks_nothing(ended, asked_before, self._bench.connection):
             return Outcome("unasked", f"{UNASKED}: {ended.detail}"[:DETAIL])
-        if requests.asked - asked > requests.named - named:
-            self._bench.builtin.take_answers(self._namespace, known)
+        if requests.count - asked_before > requests.names - named_before:
+            self._bench.builtin.take_answers(self._namespace, names_before)
         return ended
 
     def _run_test(self, name: str) -> None:
@@ -262,8 +266,8 @@ class TestRunner:
         owner = kind() if kind else None
         test = getattr(owner, function) if owner else self._namespace[function]
         cases = [
-            one | other
-            for one, other in product(getattr(kind, CASES, [{}]), getattr(test, CASES, [{}]))
+            case | other
+            for case, other in product(getattr(kind, CASES, [{}]), getattr(test, CASES, [{}]))
         ]
         for arguments in cases if case is None else [cases[int(case)]]:
             _hook(owner, "setup_method", test)
@@ -280,9 +284,9 @@ def _hook(owner: object, name: str, test: object) -> None:
         hook(*[test][: hook.__code__.co_argcount - 1])
 
 
-def _made(namespace: Namespace, known: set[str]) -> Iterator[str]:
+def _made(namespace: Namespace, names_before: set[str]) -> Iterator[str]:
     """The tests that a module has made."""
-    for name in namespace.keys() - known:
+    for name in namespace.keys() - names_before:
         value = namespace[name]
         if isinstance(value, FunctionType) and name.startswith("test"):
             yield name
@@ -329,7 +333,7 @@ def run_doctest(text: str, namespace: Namespace) -> None:
         doctest.DebugRunner(verbose=False).run(test, out=str)
     except doctest.DocTestFailure as failure:
         source, got, want = (
-            one.strip() for one in (failure.example.source, failure.got, failure.example.want)
+            text.strip() for text in (failure.example.source, failure.got, failure.example.want)
         )
         raise AssertionError(f"{source} prints {got!r}, not {want!r}") from None
     except doctest.UnexpectedException as failure:
