@@ -19,8 +19,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "checks", "tools", "types", "errors", "tuning", "registry", "files", "sync", "progress", "http",
-    "endpoint",
+    "checks", "tools", "types", "errors", "archives", "tuning", "registry", "files", "sync",
+    "progress", "http", "endpoint",
     "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "judges", "check", "make_tasks", "prompts", "extract",

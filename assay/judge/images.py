@@ -9,13 +9,13 @@ import logging
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from assay.archives import tarfile
 from assay.errors import DataError
 
 TOOLS = ("docker", "podman")

@@ -266,7 +266,9 @@ def own_packages() -> list[str]:
         settings = (prefix / "pyvenv.cfg").read_text()
         shared = re.search(r"include-system-site-packages\s*=\s*true", settings, re.IGNORECASE)
         prefixes = [str(prefix), *([sys.base_prefix] if shared else [])]
-    return site.getsitepackages(prefixes)
+    # Debian's site names only its own folders for a virtual environment that it does not start in
+    plain = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    return [*(f"{folder}/{plain}" for folder in prefixes), *site.getsitepackages(prefixes)]
 
 
 def send(stream: socket.socket, message: object) -> None:

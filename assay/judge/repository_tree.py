@@ -7,11 +7,11 @@ import os
 import shutil
 import stat
 import sys
-import tarfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from assay.archives import tarfile
 from assay.checks import RepositoryTests
 from assay.errors import DataError
 from assay.judge.images import image_folder, made_once

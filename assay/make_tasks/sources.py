@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+from assay.archives import tarfile
 from assay.errors import DataError
 from assay.registry import one_line
 

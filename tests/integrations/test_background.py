@@ -34,7 +34,7 @@ from tests.judge.jobs import RIGHT, add
 from tests.integrations.server import descendants
 judge = BackgroundJudge(slots=1)
 judge.run([add(RIGHT)])
-print(len(descendants(os.getpid())) >= 3)
+print(len(descendants(os.getpid())) >= 3, flush=True)
 """
 
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from dataclasses import asdict, replace
@@ -348,6 +349,16 @@ def loaded(folder: Path, **fields: object) -> Task:
     file.write_text(json.dumps(row(**fields)) + "\n")
     (task,) = jsonl(str(file))
     return task
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="no Python of the system's")
+def test_a_virtual_environment_of_the_systems_python_has_its_packages(tmp_path: Path) -> None:
+    """Debian's names other folders where it does not start in the environment."""
+    tree, home = write_tree(tmp_path / "tree"), tmp_path / "venv"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", home], check=True)
+    copy_pytest(next(home.glob("lib/python3*/site-packages")))
+    right, none = judged(calc_task(tree, roots=(str(home),)), as_diff(tree, RIGHT), "")
+    assert (right.verdict, none.verdict) == (Verdict.PASS, Verdict.WRONG), right.detail
 
 
 def test_a_row_names_its_tree_beside_its_file(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -52,6 +53,27 @@ def test_an_archive_is_its_only_folder(tmp_path: Path) -> None:
         tar.add(tmp_path / "pkg-1.0", "pkg-1.0")
     read_tree(str(tmp_path / "pkg-1.0.tar.gz"), tmp_path / "tree")
     assert files(tmp_path / "tree") == IN_TREE
+
+
+def test_a_python_that_filters_no_archives_unpacks_with_a_library_and_as_safely(
+    tmp_path: Path,
+) -> None:
+    """Debian 12's is 3.11.2."""
+    write(tmp_path / "pkg-1.0")
+    for name, inside in (("good", "pkg-1.0"), ("bad", "../pkg-1.0")):
+        with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as tar:
+            tar.add(tmp_path / "pkg-1.0", inside)
+    code = (
+        "import sys, tarfile\nfrom pathlib import Path\ndel tarfile.data_filter\n"
+        "from assay.errors import DataError\nfrom assay.make_tasks.sources import read_tree\n"
+        "read_tree('good.tar.gz', Path('tree'))\n"
+        "try: read_tree('bad.tar.gz', Path('other'))\nexcept DataError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "bad.tar.gz cannot be unpacked" in done.stdout
+    assert files(tmp_path / "tree") == IN_TREE
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_repository_is_one_commit_without_later_ones_and_without_history(tmp_path: Path) -> None:

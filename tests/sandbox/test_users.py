@@ -25,6 +25,7 @@ NOBODY = 65_534
 SYSTEM_PYTHON = "/usr/bin/python3"
 NEEDED = (
     "__init__.py",
+    "archives.py",
     "checks.py",
     "errors.py",
     "files.py",
