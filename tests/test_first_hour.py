@@ -29,6 +29,7 @@ from assay.registry import load_plugins
 from assay.tasks import load, task_from_dict
 from assay.tasks.jsonl import unknown_fields
 from assay.tasks.rows import Row
+from assay.train import train
 from assay.types import Check, Rollout, Task
 from tests.terminals import run_in_terminal
 
@@ -703,6 +704,21 @@ def test_a_reward_that_is_no_number_is_answered_with_its_file_and_line(
     assert code == 2
 
 
+def test_a_run_that_failed_before_its_first_step_can_be_started_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text(TASKS)
+    (tmp_path / "pairs.jsonl").write_text('{"prompt": "Add.", "chosen": "x"}\n')
+    (tmp_path / "dpo.toml").write_text(
+        'epochs = 1\ntasks.train = "tasks.jsonl"\n'
+        'algorithm = { name = "dpo", pairs = "pairs.jsonl" }\n'
+    )
+    for fresh in (False, True):
+        with pytest.raises(DataError, match=r"pairs\.jsonl, line 1: 'rejected' is missing"):
+            train("dpo.toml", fresh=fresh)
+
+
 ADD = {"entry_point": "add", "tests": ["assert add(1, 2) == 3"]}
 
 
@@ -719,7 +735,6 @@ def test_a_notebook_whose_event_loop_runs_trains_and_evaluates_with_one_call_eac
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from assay.evaluate import evaluate_model
-    from assay.train import train
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.toml").write_text(SMALL)
@@ -749,8 +764,6 @@ def test_a_notebook_whose_event_loop_runs_trains_and_evaluates_with_one_call_eac
 def test_a_mistake_in_a_call_of_python_is_answered_as_on_the_command_line(
     changes: dict[str, Any], line: str, tmp_path: Path
 ) -> None:
-    from assay.train import train
-
     (tmp_path / "small.toml").write_text(SMALL)
     with pytest.raises(UserError) as raised:
         train(tmp_path / "small.toml", changes)
