@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.commands import options
 from assay.errors import DataError, MachineError
 from assay.progress import Progress
+
+if TYPE_CHECKING:
+    from assay.evaluate.grade import GradeSummary
 
 
 def grade(
@@ -54,16 +58,13 @@ def grade(
     with Progress() as progress:
         progress.phase(f"loading {tasks}")
         graded = grading.grade(samples, load(tasks), judge=judge, output=output, progress=progress)
-    low, high = graded.interval.low, graded.interval.high
-    rate = "none: no sample was judged"
-    if graded.pass_at_1 is not None:
-        rate = f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
-    counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
-    verdicts = ", ".join(f"{name} {count}" for name, count in counts)
-    forgeable = options.tell_forgeable(graded.forgeable)
+    rate = _rate(graded)
+    counts = Counter(graded.verdicts).most_common()
     name, missing = "pass@1 ", graded.without_samples
     if missing:
         name, rate = "partial", f"{rate}; no pass@1 of the set: {missing} more have no samples"
+    verdicts = ", ".join(f"{verdict} {count}" for verdict, count in counts)
+    forgeable = options.tell_forgeable(graded.forgeable)
     lines = f"{name}  {rate}\nverdicts {verdicts}{forgeable}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
     if lost := graded.verdicts.get("infra"):
@@ -75,3 +76,10 @@ def grade(
         raise DataError(
             f"{len(graded.faulty)} of the tasks cannot be judged, first {task!r}: {why}"
         )
+
+
+def _rate(graded: GradeSummary) -> str:
+    if graded.pass_at_1 is None:
+        return "none: no sample was judged"
+    low, high = graded.interval.low, graded.interval.high
+    return f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
