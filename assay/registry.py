@@ -37,7 +37,7 @@ def suggest(name: str, choices: Iterable[str]) -> str:
 
     A name one edit away comes first, then one whose beginning is, then a similar one.
     """
-    names = sorted(choices)
+    names = sorted(set(choices))
     name = name[: 2 * max(map(len, names), default=0)]  # a client's may have a million letters
     near = [word for word in names if is_one_edit(name, word)] or [
         word for word in names if len(name) > 2 and is_one_edit(name, word[: len(name) + 1])

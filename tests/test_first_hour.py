@@ -67,6 +67,10 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "no such command 'evl'; did you mean 'eval'?", 2),
     ("eval --modle x --tasks drills", {},
      "--modle x: unknown setting 'modle'; did you mean 'model'?", 2),
+    ("eval own.toml", {"own.toml": "x = 1\n"},
+     "own.toml, line 1: unknown setting 'x'; known: allow-weak, axis, device, dtype, engine, "
+     "environment, evaluate, every-checkpoint, every_checkpoint, greedy, judge, limit, max-tokens, "
+     "model, plugins, policy, prompt, samples, seed, tasks, temperature, top-p, url", 2),
     ("eval --model x --tasks drils", {},
      "--tasks drils: unknown task set 'drils'; did you mean 'drills'?", 2),
     ("eval --model x --tasks drills:tset", {},
