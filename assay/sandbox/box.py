@@ -24,7 +24,7 @@ from assay.sandbox.processes import start_python
 from assay.sandbox.program import ENVIRONMENT, Ended, Result, message, read_message
 from assay.sandbox.sockets import HEADER
 
-__all__ = ["Box", "BoxSpec", "Boxes"]
+__all__ = ["Box", "BoxSpec", "Boxes", "receive", "send"]
 
 ZYGOTE = ("-I", "-m", "assay.sandbox.box_zygote")
 BOX_USER = 59_999
@@ -144,11 +144,10 @@ class Box:
         return result.stdout
 
     async def _ask(self, request: BoxRequest) -> Result:
-        frame = message(*request)
         async with self._turn:
             try:
                 async with asyncio.timeout(request.wall_seconds + GRACE_SECONDS):
-                    self._writer.write(HEADER.pack(len(frame)) + frame)
+                    send(self._writer, *request)
                     ended, *fields = await receive(self._reader)
             except BaseException as error:  # its answer would be taken for that to the next one
                 self._writer.transport.abort()
@@ -156,6 +155,12 @@ class Box:
                     raise SandboxError("the box has ended") from None
                 raise
         return Result(Ended(ended), *fields)
+
+
+def send(writer: asyncio.StreamWriter, *parts: object) -> None:
+    """Write a message."""
+    frame = message(*parts)
+    writer.write(HEADER.pack(len(frame)) + frame)
 
 
 async def receive(reader: asyncio.StreamReader) -> list[Any]:

@@ -145,7 +145,7 @@ class Init:
 
     def answer(self, request: BoxRequest) -> tuple[object, ...]:
         """Do it, and end all that it has started. The first fields of a Result."""
-        started, before = time.monotonic(), cpu_of_children()
+        started = time.monotonic()
         stdin = kernel.memory_file(request.stdin)
         pipes = [os.pipe() for _ in range(2 - request.merged)]
         child = kernel.fork()
@@ -155,19 +155,20 @@ class Init:
             os.close(descriptor)
         outputs = [Output(reading, request.output_bytes) for reading, _ in pipes]
         in_time = self._watch(child, outputs, started + request.wall_seconds)
-        status, memory = self._end(child)
+        ends = self._end(child)
         for output in outputs:
             while output.read():
                 pass
             os.close(output.descriptor)
-        code = os.waitstatus_to_exitcode(status)
+        code = next(os.waitstatus_to_exitcode(end.status) for end in ends if end.pid == child)
         ended = Ended.WALL if not in_time else Ended.CRASHED if code < 0 else Ended.EXITED
         details = {
             Ended.WALL: f"took more than {request.wall_seconds:g} s",
             Ended.CRASHED: f"killed by {kernel.signal_name(-code)}",
         }
         detail = details.get(ended, f"exited with status {code}" if code else "")
-        used = cpu_of_children() - before, time.monotonic() - started, memory
+        cpu_seconds = sum(end.cpu_seconds for end in ends)
+        used = cpu_seconds, time.monotonic() - started, max(end.memory_mb for end in ends)
         return ended, detail, code, *used, b"", *(output.text() for output in outputs)
 
     def _watch(self, child: int, outputs: Sequence[Output], deadline: float) -> bool:
@@ -195,21 +196,13 @@ class Init:
             os.close(pidfd)
         return False
 
-    def _end(self, child: int) -> tuple[int, float]:
-        """Kill everything in the box. The child's status, and the most memory of a process, in
-        MiB.
-        """
-        ended, memory = 0, 0.0
+    def _end(self, child: int) -> list[kernel.ProcessEnd]:
+        """Kill everything in the box, and wait for it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
             # atomic: nothing can fork out of it. Without a namespace, nothing can leave its group
             os.kill(-1 if self._namespaced else -child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status, usage = os.wait4(-1, 0)
-                ended = status if pid == child else ended
-                memory = max(memory, usage.ru_maxrss / 1024)
-        return ended, memory
+        return kernel.wait_for_all(-1)
 
     def _become(self, request: BoxRequest, *streams: int) -> NoReturn:
         """In a child: give up what a command does not need, and do the request."""
@@ -253,9 +246,3 @@ class Init:
             landlock.enforce(self._landlock)
         for each in self._filters:
             each.load()
-
-
-def cpu_of_children() -> float:
-    """CPU seconds of all children that have been reaped."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import subprocess
 from collections.abc import Collection
@@ -12,18 +13,10 @@ from dataclasses import asdict
 from typing import Any
 
 from assay.errors import SandboxError
-from assay.sandbox.box import Box, Boxes, BoxSpec
+from assay.sandbox.box import Box, Boxes, BoxSpec, receive, send
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import start_python
-from assay.sandbox.program import (
-    Ended,
-    Program,
-    Result,
-    SupervisorSettings,
-    message,
-    read_message,
-)
-from assay.sandbox.sockets import HEADER
+from assay.sandbox.program import Ended, Program, Result, SupervisorSettings
 
 SUPERVISOR = ("-I", "-m", "assay.sandbox.supervisor")
 LOOK_SECONDS = 10.0
@@ -51,16 +44,16 @@ class Sandbox:
         """Start a supervisor whose zygotes put up the `required` walls. Programs that are started
         by exec may read what `reads` names, too. Raises SandboxError.
         """
+        walls = list(required)
+        settings = SupervisorSettings(asdict(limits), slots, walls, self._zygote, list(reads))
         try:
             ours, self._process = start_python(
-                SUPERVISOR, socket.SOCK_STREAM, stdout=subprocess.DEVNULL, start_new_session=True
-            )
+                SUPERVISOR, socket.SOCK_STREAM, json.dumps(settings),
+                stdout=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
         except OSError as error:
             raise SandboxError(f"the judge cannot be started: {error}") from None
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        walls = list(required)
-        settings = SupervisorSettings(asdict(limits), slots, walls, self._zygote, list(reads))
-        self._send(settings)
         self.broken = ""
         self._boxes = Boxes(walls)
         self._tasks = [
@@ -76,7 +69,7 @@ class Sandbox:
             raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
         self._waiting[number] = future = asyncio.get_running_loop().create_future()
-        self._send(number, *program)
+        send(self._writer, number, *program)
         try:
             result: Result = await future
             return result
@@ -95,7 +88,7 @@ class Sandbox:
     def drop(self, number: int) -> None:
         """Cancel the program with this number, or end the process that it left open."""
         if not self.broken:
-            self._send(number)
+            send(self._writer, number)
 
     async def close(self) -> None:
         """Hang up, and wait until the supervisor has ended everything."""
@@ -112,16 +105,11 @@ class Sandbox:
         self._process.kill()
         self._process.wait()
 
-    def _send(self, *parts: object) -> None:
-        frame = message(*parts)
-        self._writer.write(HEADER.pack(len(frame)) + frame)
-
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while True:
-                    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-                    self._on_frame(*read_message(await reader.readexactly(length)))
+                    self._on_frame(*await receive(reader))
         finally:  # whatever ends this task: nobody may wait for it any longer
             self._fail("the judge's supervisor died")
 
@@ -142,7 +130,7 @@ class Sandbox:
         silent = 0
         while silent < LOOKS:
             self._answered = False
-            self._send(0)
+            send(self._writer, 0)
             await asyncio.sleep(LOOK_SECONDS)
             silent = 0 if self._answered else silent + 1
         self._fail("the judge's supervisor hangs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -9,6 +10,7 @@ import re
 import signal
 import time
 from collections.abc import Collection
+from typing import NamedTuple
 
 MIB = 1024 * 1024
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CHILD_SUBREAPER = 1, 4, 38, 22, 36
@@ -25,6 +27,17 @@ NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
 
 libc = ctypes.CDLL(None, use_errno=True)
 _with_gil = ctypes.PyDLL(None, use_errno=True)
+
+
+class ProcessEnd(NamedTuple):
+    """What a process that has ended used."""
+
+    pid: int
+    status: int
+    """As of wait(2)."""
+    cpu_seconds: float
+    memory_mb: float
+    """Peak resident memory in MiB."""
 
 
 def checked(result: int, what: str) -> int:
@@ -136,6 +149,21 @@ def reap_ended() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def wait(which: int) -> ProcessEnd:
+    """Wait for the end of a child that waitpid(2) names so. Raises ChildProcessError."""
+    pid, status, usage = os.wait4(which, 0)
+    return ProcessEnd(pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def wait_for_all(which: int) -> list[ProcessEnd]:
+    """Wait until no child is left that waitpid(2) names so."""
+    ends = list[ProcessEnd]()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ends.append(wait(which))
+    return ends
 
 
 def children() -> set[int]:

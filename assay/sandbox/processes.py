@@ -72,10 +72,6 @@ class Process:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    def is_frozen(self) -> bool:
-        """Whether a signal has stopped it."""
-        return is_stopped(pid_of(self.pidfd))
-
 
 @dataclass(slots=True)
 class CandidateProcess(Process):

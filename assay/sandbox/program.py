@@ -172,7 +172,7 @@ class Result(NamedTuple):
 
 
 class SupervisorSettings(NamedTuple):
-    """The first frame to a supervisor."""
+    """What a supervisor gets in JSON as an argument."""
 
     limits: dict[str, Any]
     """The fields of Limits."""

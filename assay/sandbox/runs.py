@@ -9,14 +9,13 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from functools import partial
 
-from assay.sandbox.kernel import MIB
+from assay.sandbox.kernel import MIB, ProcessEnd
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Events
 from assay.sandbox.program import Ended, Pool
 from assay.sandbox.repl import DONE, RAISED
 from assay.sandbox.slot import QueuedJob, RunningJob, Slot
 from assay.sandbox.work_dir import is_overfull
-from assay.sandbox.zygote import ProcessEnd
 
 GRACE_SECONDS = 1.0
 """What a companion gets to report after its program was stopped."""

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from assay.sandbox import cgroups
 from assay.sandbox.access import access_rules, family_user
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
-from assay.sandbox.kernel import MIB
+from assay.sandbox.kernel import MIB, ProcessEnd
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.namespaces import WORK_DIR, AccessRules
 from assay.sandbox.processes import (
@@ -28,6 +28,7 @@ from assay.sandbox.processes import (
     TimeLimit,
     ZygoteMessage,
     ZygoteProcess,
+    is_stopped,
     pid_of,
     starved_seconds,
 )
@@ -43,7 +44,7 @@ from assay.sandbox.program import (
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
 from assay.sandbox.work_dir import make_work_dir, remove_work_dir
-from assay.sandbox.zygote import MESSAGE, ProcessEnd, ZygoteSettings
+from assay.sandbox.zygote import MESSAGE, ZygoteSettings
 
 LAUNCHER = "assay.sandbox.launch"
 COMPANION_JOBS = 200
@@ -123,8 +124,8 @@ class RunningJob:
 
     def is_frozen(self) -> bool:
         """Whether someone has stopped a process of it by a signal; programs cannot do that."""
-        frozen = self.companion is not None and self.companion.is_frozen()
-        return frozen or self.candidate.is_frozen()
+        processes = [process for process in (self.companion, self.candidate) if process]
+        return any(is_stopped(pid_of(process.pidfd)) for process in processes)
 
     @property
     def outputs(self) -> list[int]:
@@ -202,7 +203,7 @@ class Slot:
         self.zygote.join(self.group)
         self.zygote.send(self._settings(limits, required, rules, most_sessions))
         for _ in range(0 if pool in (INTERPRETERS, EXEC) else 2):
-            self.zygote.send(["companion"])
+            self.zygote.send(["companion", 1])
         self._refill()
 
     def _settings(
@@ -359,7 +360,7 @@ class Slot:
         self.companions.remove(companion)
         companion.kill()
         companion.close()
-        self.zygote.send(["companion"])
+        self.zygote.send(["companion", 1])
         return companion.pid
 
 

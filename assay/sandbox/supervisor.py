@@ -8,6 +8,7 @@ hangs up.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import sys
@@ -32,7 +33,7 @@ from assay.sandbox.program import (
 from assay.sandbox.runs import GRACE_SECONDS, JobQueue, Runs
 from assay.sandbox.slot import QueuedJob, RunningJob, Slot
 from assay.sandbox.sockets import BufferedSocket
-from assay.sandbox.zygote import ProcessEnd, many_files
+from assay.sandbox.zygote import many_files
 
 ZYGOTE_SECONDS = 30.0
 """A zygote that has not answered for so long is replaced."""
@@ -189,7 +190,7 @@ class Supervisor:
         if message.kind == "candidate":
             self.false_starts = 0
         elif message.kind == "ended":
-            self.runs.on_reaped(slot, ProcessEnd(*message.parts[0]))
+            self.runs.on_reaped(slot, kernel.ProcessEnd(*message.parts[0]))
         elif message.kind == "failed":
             slot.failure = str(message.parts[0])
         elif message.kind == "died":
@@ -252,7 +253,7 @@ class Supervisor:
 
 
 def main() -> None:
-    """Serve the trainer on the inherited descriptor; its first frame is the settings."""
+    """Serve the trainer on the inherited descriptor; its settings are an argument."""
     kernel.hide()
     kernel.die_with_parent(os.getppid())
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
@@ -260,10 +261,7 @@ def main() -> None:
     cgroups.remove_leftovers()
     work_dir.remove_leftovers()
     stream = socket.socket(fileno=int(sys.argv[1]))
-    length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
-    if not length:
-        return  # the trainer is gone before it began
-    settings = SupervisorSettings(*read_message(stream.recv(length, socket.MSG_WAITALL))[0])
+    settings = SupervisorSettings(*json.loads(sys.argv[2]))
     limits, trainer = Limits(**settings.limits), BufferedSocket(stream)
     try:
         supervisor = Supervisor(trainer, limits, settings)

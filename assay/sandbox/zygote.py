@@ -1,7 +1,8 @@
 """Forks candidate processes, for untrusted code, and companions, which talk to them. Never runs the
 code of either itself.
 
-The supervisor writes `["candidate", count]`, `["companion"]` or `["end", [pid, ...], [file, ...]]`.
+The supervisor writes `["candidate", count]`, `["companion", count]` or `["end", [pid, ...],
+[file, ...]]`.
 It reads `["candidate", pid]` with three descriptors (the other end of its socket, its output, a
 pidfd), `["companion", pid]` with its control socket and a pidfd, and `["ended", [pid, status,
 cpu_seconds, memory_mb], [file, ...]]` with a descriptor of each file that there is.
@@ -23,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox import kernel, landlock, namespaces
-from assay.sandbox.kernel import MOST_FILES
+from assay.sandbox.kernel import MOST_FILES, ProcessEnd
 from assay.sandbox.namespaces import AccessRules
 from assay.sandbox.program import FETCHED
 from assay.sandbox.walls import ProcessLimits, Step, enclose_family, process_walls, put_up
@@ -48,17 +49,6 @@ class ZygoteSettings(NamedTuple):
     candidate: ProcessLimits
     """`threads` counts only where the family's processes are counted alone."""
     companion: ProcessLimits
-
-
-class ProcessEnd(NamedTuple):
-    """What a process that has ended used."""
-
-    pid: int
-    status: int
-    """As of wait(2)."""
-    cpu_seconds: float
-    memory_mb: float
-    """Peak resident memory in MiB."""
 
 
 class Role(NamedTuple):
@@ -146,11 +136,9 @@ def obey(control: socket.socket, roles: Mapping[str, Role], work_dir: str) -> No
     """Fork and end on command. Raises OSError where the machine cannot."""
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
-        if command == "candidate":
-            pipes = [os.pipe() for _ in range(parts[0])]
+        if command != "end":
+            pipes = [os.pipe() if command == "candidate" else () for _ in range(parts[0])]
             fork_processes(control, command, roles[command], pipes)
-        elif command == "companion":
-            fork_processes(control, command, roles[command], [()])
         else:
             (pid, *others), names = parts
             end = end_program(pid)
@@ -176,13 +164,9 @@ def end_program(pid: int) -> ProcessEnd:
     """Wait for a process that is killed, and end what it has started, which is in its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # refused to who starts nothing
         os.killpg(pid, signal.SIGKILL)
-    _, status, usage = os.wait4(pid, 0)
-    cpu_seconds = usage.ru_utime + usage.ru_stime
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            left = os.wait4(-pid, 0)[2]  # orphans come to us
-            cpu_seconds += left.ru_utime + left.ru_stime
-    return ProcessEnd(pid, status, cpu_seconds, usage.ru_maxrss / 1024)
+    end = kernel.wait(pid)
+    orphans = kernel.wait_for_all(-pid)
+    return end._replace(cpu_seconds=sum(each.cpu_seconds for each in (end, *orphans)))
 
 
 def open_made(work_dir: str, name: str) -> int:
