@@ -4,9 +4,10 @@ their limits.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from assay.sandbox.kernel import MIB, ProcessEnd
@@ -91,9 +92,18 @@ class Runs:
             self._read_outputs(run)
             slot.end(run)
 
-    def on_reaped(self, slot: Slot, end: ProcessEnd) -> None:
-        """A process of a slot is reaped: a program's, or a companion, which is ignored."""
-        if run := slot.unreaped.pop(end.pid, None):
+    def on_reaped(
+        self, slot: Slot, end: ProcessEnd, names: Sequence[str], files: Sequence[int]
+    ) -> None:
+        """The process of a program is reaped. Its files that were to be fetched and are there come
+        by name and descriptor.
+        """
+        run = slot.unreaped.pop(end.pid, None)
+        for name, descriptor in zip(names, files, strict=True):
+            with os.fdopen(descriptor, "rb") as file:
+                if run:
+                    run.fetch(name, file)
+        if run:
             run.close()
             slot.complete(run, end)
             self._on_end(slot, run)

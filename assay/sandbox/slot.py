@@ -26,7 +26,6 @@ from assay.sandbox.processes import (
     CandidateProcess,
     CompanionProcess,
     TimeLimit,
-    ZygoteMessage,
     ZygoteProcess,
     is_stopped,
     pid_of,
@@ -308,26 +307,17 @@ class Slot:
             replaced = [self._replace_companion(run.companion)]
         self.zygote.send(["end", [run.candidate.pid, *replaced], run.job.program.fetch])
 
-    def receive(self) -> ZygoteMessage | None:
-        """The zygote's next message, if one has come; new processes are taken in here."""
-        message = self.zygote.receive()
-        if message and message.kind == "candidate":
-            sock, printed, pidfd = message.descriptors
-            self._forking -= 1
-            os.set_blocking(printed, False)
-            stream = socket.socket(fileno=sock)
-            self.candidates.append(CandidateProcess(message.parts[0], pidfd, stream, printed))
-        elif message and message.kind == "companion":
-            descriptor, pidfd = message.descriptors
-            control = BufferedSocket(socket.socket(fileno=descriptor), REPORT_MB * MIB)
-            self.companions.append(CompanionProcess(message.parts[0], pidfd, control))
-        elif message and message.kind == "ended":
-            run = self.unreaped.get(message.parts[0][0])
-            for name, descriptor in zip(message.parts[1], message.descriptors, strict=True):
-                with os.fdopen(descriptor, "rb") as file:
-                    if run is not None:
-                        run.fetch(name, file)
-        return message
+    def add_candidate(self, pid: int, sock: int, printed: int, pidfd: int) -> None:
+        """Take in a new process with its descriptors."""
+        self._forking -= 1
+        os.set_blocking(printed, False)
+        stream = socket.socket(fileno=sock)
+        self.candidates.append(CandidateProcess(pid, pidfd, stream, printed))
+
+    def add_companion(self, pid: int, control: int, pidfd: int) -> None:
+        """Take in a new companion with its descriptors."""
+        stream = BufferedSocket(socket.socket(fileno=control), REPORT_MB * MIB)
+        self.companions.append(CompanionProcess(pid, pidfd, stream))
 
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""

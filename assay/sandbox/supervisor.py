@@ -19,7 +19,7 @@ from dataclasses import replace
 from assay.sandbox import cgroups, kernel, work_dir
 from assay.sandbox.ending import NO_PROGRAM, NO_START, ending
 from assay.sandbox.limits import Limits
-from assay.sandbox.processes import SESSIONS, Events
+from assay.sandbox.processes import SESSIONS, Events, ZygoteMessage
 from assay.sandbox.program import (
     INTERPRETERS,
     Ended,
@@ -59,7 +59,6 @@ class Supervisor:
         self.trainer = trainer
         self.limits = limits
         self.settings = settings
-        self.width = settings.slots
         self.slots: list[Slot] = []
         self.pools: dict[Pool, int] = {}
         self.queue = JobQueue()
@@ -100,7 +99,7 @@ class Supervisor:
         active = [slot for slot in self.slots if slot.run or waits(slot.pool)]
         busy = {slot.turn for slot in active if slot.pool != pool}
         free = [slot.turn for slot in there if not (slot.run or slot.sessions)]
-        turns = {(number, pool == INTERPRETERS) for number in range(self.width)}
+        turns = {(number, pool == INTERPRETERS) for number in range(self.settings.slots)}
         turns -= {slot.turn for slot in there}
         missing = waits(pool) - len(free)
         in_turn = min(missing + len(busy.intersection(free)), len(turns - busy))
@@ -111,7 +110,7 @@ class Supervisor:
         return [slot for slot in self.slots if slot.pool == pool]
 
     def _new_slot(self, number: int, pool: Pool) -> Slot:
-        family = self.pools.setdefault(pool, len(self.pools)) * self.width + number
+        family = self.pools.setdefault(pool, len(self.pools)) * self.settings.slots + number
         slot = Slot(number, pool, family, self.limits, self.settings)
         self.events.watch(slot.zygote.control, lambda: self._on_zygote(slot))
         return slot
@@ -184,17 +183,18 @@ class Supervisor:
 
     def _on_zygote(self, slot: Slot) -> None:
         """New processes, reaped ones, or the zygote's own end."""
-        message = slot.receive()
-        if message is None:
-            return
-        if message.kind == "candidate":
-            self.false_starts = 0
-        elif message.kind == "ended":
-            self.runs.on_reaped(slot, kernel.ProcessEnd(*message.parts[0]))
-        elif message.kind == "failed":
-            slot.failure = str(message.parts[0])
-        elif message.kind == "died":
-            self._replace(slot)
+        match slot.zygote.receive():
+            case ZygoteMessage("candidate", [pid], descriptors):
+                self.false_starts = 0
+                slot.add_candidate(pid, *descriptors)
+            case ZygoteMessage("companion", [pid], descriptors):
+                slot.add_companion(pid, *descriptors)
+            case ZygoteMessage("ended", [end, names], files):
+                self.runs.on_reaped(slot, kernel.ProcessEnd(*end), names, files)
+            case ZygoteMessage("failed", [reason]):
+                slot.failure = reason
+            case ZygoteMessage("died"):
+                self._replace(slot)
 
     def _settle(self, slot: Slot, run: RunningJob) -> None:
         """All is known of a run: send the result, or retry where the machine failed."""
