@@ -37,6 +37,7 @@ CLEANED = (
     (re.compile(r"(?<!\\)(?:\$|\\(?:[()\[\],]|!\s*|(?:left|right)(?![a-zA-Z])\.?))"), ""),
     (re.compile(r"(?<!\\)\\(?:[;: ]|q?quad(?![a-zA-Z]))|~|\s+"), " "),
     (re.compile(r"\\varnothing"), r"\\emptyset"),
+    (re.compile(r"(?<!\d)\\(?:text\w*|math(?:rm|bf|it)|mbox) *\{ *(-?\d[\d.,]*) *\}"), r"\1"),
     (re.compile(r"\\log *_ *([0-9a-zA-Z])"), r"\\log_{\1}"),
     (re.compile(r"[.,;]?\s*\Z|\A\s+"), ""),
 )

@@ -11,6 +11,7 @@ from assay.languages import Language, language
 
 ANSWER = re.compile(r"(?:answer|\u7b54\u6848)\s*+(?:is|\u662f|[:=\uff1a])[:\uff1a\s]*+", re.I)
 SENTENCE = re.compile(r"\.\s|\n")
+BOLD = re.compile(r"\A\*\*([^*]+)\*\*\.?\Z")
 BOXES = re.compile(r"\\(?:boxed|fbox)\s*+\{|\\[{}]|[{}]")
 BETWEEN = re.compile(r"(?:[\s,;${}]|\\(?:q?quad|text|[()\[\],; ])|(?:and|or)(?![a-z]))*+")
 """What may stand between two parts of one answer."""
@@ -41,9 +42,9 @@ def final_answer(reply: str, whole: bool) -> str | None:
         return last_of(reply, boxes)
     _, marked, rest = reply.rpartition("####")
     if marked:
-        return rest.strip().partition("\n")[0].strip() or None
+        return BOLD.sub(r"\1", rest.strip().partition("\n")[0].strip()) or None
     if whole:
-        return reply.strip() or None
+        return BOLD.sub(r"\1", reply.strip()) or None
     *_, phrase = [None, *ANSWER.finditer(reply)]
     if phrase and (sentence := SENTENCE.split(reply[phrase.end() :], maxsplit=1)[0].rstrip()):
         return sentence.removesuffix(".").strip("*$ ,") or None
