@@ -7,6 +7,7 @@ what the user can fix, 3 for what the machine lacks.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys

@@ -107,12 +107,9 @@ class Connection:
         return self.requests.fail("unsendable", CANNOT + what)
 
     def call(
-        self,
-        target: str | int,
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
+        self, target: str | int, arguments: tuple[Any, ...], keywords: dict[str, Any],
         made_by_test: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Call something of the program's."""
         with self._lock:
             self.requests.count += 1  # even where an argument cannot be sent
@@ -341,16 +338,12 @@ class Arrivals:
 
     def _builtin(self, name: Json) -> Any:
         """A function or class of Python's; an `except` of some catches the test's own assertion."""
-        builtin = BUILTINS[name]
-        if builtin is type and not self.objects:
+        value = BUILTINS[name]
+        if value is type and not self.objects:
             return Opaque(name)  # it makes classes, which may do more than data does
-        if (
-            isinstance(builtin, type)
-            and issubclass(AssertionError, builtin)
-            and builtin is not object
-        ):
+        if isinstance(value, type) and issubclass(AssertionError, value) and value is not object:
             self._connection.forgeable = True
-        return builtin
+        return value
 
     def _run(self, kind: Callable[[RemoteRef], Any], number: Json) -> Any:
         """A generator or coroutine that stands for one of the program's."""
