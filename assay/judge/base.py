@@ -133,6 +133,8 @@ class AnyJudge(ABC):
         skip_refused: bool = False,
     ) -> list[Execution]:
         """As `stream`, but wait for all; calls `progress(index, execution)` as each ends."""
+        if isinstance(jobs, Job):
+            raise DataError("the jobs are one Job; write judge_all([job])")
         executions: dict[int, Execution] = {}
         async for index, execution in self.stream(jobs, skip_refused):
             executions[index] = execution

@@ -37,6 +37,9 @@ VERSION = 3
 """Of the answers' JSON: increased when the codec writes a value in another way."""
 OPAQUE = '{"opaque":'
 """Starts what is no data. Inside a JSON string the quote would be escaped."""
+TRIALS = 3
+"""Times that a reference is tried where it fails, each for a later program: what made it fail may
+have been the machine."""
 Answers = Callable[[Task], Awaitable[tuple[Execution, list[str]]]]
 """Runs a task's reference on its calls; returns the execution and the answers as JSON."""
 
@@ -148,6 +151,8 @@ class References:
         self._features: SharedWork[bytes, ProxyFeatures | None] = SharedWork(CACHED)
         self._cut_short: BoundedDict[bytes, None] = BoundedDict(CACHED)
         """Tasks whose reference ran out of time or memory when its features were sought."""
+        self._failures: BoundedDict[bytes, int] = BoundedDict(CACHED)
+        """How many times a task's reference was tried and failed."""
 
     async def with_expected_values(self, key: bytes, task: Task) -> Task:
         """The task with an expected value in every call.
@@ -172,9 +177,9 @@ class References:
 
     def fails_too(self, key: bytes, execution: Execution) -> bool:
         """Whether a failure proves nothing: whatever was tried, the reference has failed, too."""
-        tried = key in self._features and self.known_features(key) is None
+        reference_failed = key in self._failures and self.known_features(key) is None
         failed = execution.verdict in (Verdict.WRONG, Verdict.ERROR)
-        return failed and tried and self.settles(key, execution)
+        return failed and reference_failed and self.settles(key, execution)
 
     def settles(self, key: bytes, execution: Execution) -> bool:
         """Whether the execution would be the same had the reference had more time and memory."""
@@ -186,6 +191,7 @@ class References:
         self._features.close()
 
     async def _find_features(self, key: bytes, task: Task) -> ProxyFeatures | None:
+        self._cut_short.pop(key, None)
         first, has_code = "", any(kind_of(check).code(check) for check in task.checks)
         to_try = FEATURES_TO_TRY if has_code else (NO_FEATURES,)
         for features in (*to_try, to_try[0]):  # once more: a failure may be the machine's
@@ -202,5 +208,9 @@ class References:
                 if execution.verdict in NOT_LASTING:
                     self._cut_short[key] = None
                 break
-        log.warning("task %s: its own reference fails: %s", task.id, first)
+        self._failures[key] = self._failures.get(key, 0) + 1
+        if self._failures[key] < TRIALS:
+            del self._features[key]
+        if self._failures[key] == 1:
+            log.warning("task %s: its own reference fails: %s", task.id, first)
         return None

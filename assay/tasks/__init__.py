@@ -92,6 +92,8 @@ def task_from_dict(fields: Mapping[str, object]) -> Task:
     from assay.tasks.jsonl import task_of, unknown_fields, warn_of_unknown
     from assay.tasks.rows import Row
 
+    if not isinstance(fields, Mapping):
+        raise DataError(f"a task is a dict of fields, not {fields!r:.80}")
     row = Row({"id": "task", "prompt": "", **fields}, "task_from_dict")
     warn_of_unknown(unknown_fields(row), row.where)
     return task_of(row)

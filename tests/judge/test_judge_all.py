@@ -75,3 +75,10 @@ def test_a_task_is_made_from_a_dict() -> None:
 def test_a_dict_with_an_unknown_field_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     task_from_dict({"tests": ["assert f(1) == 1"], "entry_point": "f", "refernce": "x"})
     assert "unknown fields: 'refernce' (did you mean 'reference'?)" in caplog.text
+
+
+def test_one_job_in_place_of_a_list_and_a_row_that_is_no_dict_are_each_one_clear_line() -> None:
+    with pytest.raises(DataError, match=r"the jobs are one Job; write judge_all\(\[job\]\)"):
+        judge_all(add(RIGHT))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="a task is a dict of fields, not 'x'"):
+        task_from_dict("x")  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import pytest
 from assay.judge import Job, Judge
 from assay.judge import judge_all as judge_alone
 from assay.judge.prepared_task import ProxyFeatures
+from assay.judge.references import References
 from assay.types import Exchange, Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add, task
 from tests.judge.opened import judge_all, with_judge
@@ -131,6 +132,47 @@ def test_a_program_is_not_judged_while_the_machine_fails_its_reference(
     monkeypatch.setattr(Judge, "_execute", failing_once)
     assert with_judge(judged_three_times) == [Verdict.INFRA, Verdict.WRONG, Verdict.WRONG]
     assert len(tried) == 2  # once in vain, once plainly: that is kept
+
+
+def test_a_reference_that_failed_on_a_busy_machine_is_tried_again_for_later_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, of = Judge._execute, task("f", "assert f() == 2", reference="def f(): return 2")
+    failing = True
+
+    async def failing_at_first(
+        judge: Judge, asked: Task, program: str, features: ProxyFeatures
+    ) -> Execution:
+        execution = await real(judge, asked, program, features)
+        spoiled = failing and program == of.reference
+        return replace(execution, verdict=Verdict.WRONG) if spoiled else execution
+
+    async def judged_in_turn(judge: Judge) -> list[Verdict]:
+        nonlocal failing
+        verdicts = [(await judge.run(Job(of, "def f(): return 3"))).verdict]
+        failing = False
+        programs = ("def f(): return 4", "def f(): return 5", "def f(): return 2")
+        return verdicts + [(await judge.run(Job(of, program))).verdict for program in programs]
+
+    monkeypatch.setattr(Judge, "_execute", failing_at_first)
+    wrong, right = Verdict.WRONG, Verdict.PASS
+    assert with_judge(judged_in_turn) == [Verdict.INFRA, wrong, wrong, right]
+
+
+def test_a_reference_that_always_fails_is_tried_three_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, trials = References._find_features, list[str]()
+
+    async def counted(references: References, key: bytes, of: Task) -> ProxyFeatures | None:
+        trials.append(of.id)
+        return await real(references, key, of)
+
+    monkeypatch.setattr(References, "_find_features", counted)
+    broken = task("f", "assert f() == 2", reference="def f(): return 1")
+    executions = judge_all([Job(broken, f"def f(): return {number}") for number in range(3, 9)])
+    assert {run.verdict for run in executions} == {Verdict.INFRA}
+    assert 1 <= len(trials) <= 3
 
 
 def test_a_reference_that_fails_its_own_checks_is_reported_once(
