@@ -119,7 +119,7 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
         if rank:
             owner |= dict.fromkeys(owns, at)
         if rank and all(map(IMPORT.match, filter(str.strip, code.splitlines()))):
-            imports |= dict.fromkeys(owns, at)
+            imports |= dict.fromkeys(owns - {"import", "as"}, at)
         if rank and not any(
             ranks[n] >= rank and _runs(task, ranks[n], codes[n]) for n in needs[at]
         ):
