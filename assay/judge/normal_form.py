@@ -217,14 +217,14 @@ class Form:
         if value.has(*OPERATIONS):
             raise ValueError("it is a question, and no answer")
         for at, (low, high) in enumerate(RANGES):
-            places = {
-                symbol: sympy.I if symbol.name == "i" else self.place(symbol.name, at, low, high)
-                for symbol in value.free_symbols
-            }
+            letters = value.free_symbols
+            places = {letter: self.place(letter.name, at, low, high) for letter in letters}
             yield value.xreplace(places)
 
     def place(self, name: str, at: int, low: int, high: int) -> Any:
         """What a letter stands for at a point."""
+        if name == "i":
+            return sympy.I
         draw = Random(f"{self.seed} {at} {name}")
         sign = draw.choice((low, high))
         return sign * sympy.Rational(draw.randrange(100_000, 400_000), 100_003)
