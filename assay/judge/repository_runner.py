@@ -44,7 +44,7 @@ NO_OPTIONS = ("-o", "addopts=")
 USAGE_ERROR = 4
 
 
-class Job(NamedTuple):
+class RunnerJob(NamedTuple):
     """What the parent reads from standard input, as JSON."""
 
     tests: list[str]
@@ -72,7 +72,7 @@ class ForgedError(Exception):
 class Collector:
     """The process that has imported the repository, as the parent sees it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RunnerJob) -> None:
         self._stream, theirs = socket.socketpair()
         self._seconds, self._lines = job.seconds, b""
         self._pid = os.fork()
@@ -153,7 +153,7 @@ def outcome(reports: Sequence[Sequence[Any]], ended: dict[str, Any]) -> dict[str
     return {"outcome": how, "detail": str(detail)[:LONGEST]}
 
 
-def supervise(job: Job) -> dict[str, Any]:
+def supervise(job: RunnerJob) -> dict[str, Any]:
     """Run all tests. What came of them, by id. Raises ForgedError."""
     results: dict[str, dict[str, Any]] = {}
     left = list(job.tests)
@@ -186,7 +186,7 @@ def supervise(job: Job) -> dict[str, Any]:
     return {"results": results}
 
 
-def collect(job: Job, stream: socket.socket) -> NoReturn:
+def collect(job: RunnerJob, stream: socket.socket) -> NoReturn:
     """The collector: import whatever the tests import, and serve the parent."""
     import pytest
 
@@ -210,7 +210,7 @@ def collect(job: Job, stream: socket.socket) -> NoReturn:
 class Plugin:
     """Takes the place of pytest's own loop over the tests."""
 
-    def __init__(self, job: Job, stream: socket.socket) -> None:
+    def __init__(self, job: RunnerJob, stream: socket.socket) -> None:
         self._job, self._stream = job, stream
         self._number, self._error = 0, ""
 
@@ -280,7 +280,7 @@ def main() -> None:
     """The parent."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # nobody reaches its descriptors
-    job = Job(*json.load(sys.stdin))
+    job = RunnerJob(*json.load(sys.stdin))
     sys.path += job.packages or own_packages()
     try:
         import pytest  # noqa: F401

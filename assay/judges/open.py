@@ -16,9 +16,9 @@ def open_judge(settings: JudgeSettings) -> AnyJudge:
     """
     limits = Limits(settings.cpu_seconds, settings.wall_seconds, settings.memory_mb)
     if settings.servers:
-        from assay.judges.pool import Pool
+        from assay.judges.pool import ServicePool
 
-        return Pool(settings.servers, limits, settings.allow_forgeable)
+        return ServicePool(settings.servers, limits, settings.allow_forgeable)
     weak, forgeable = settings.allow_weak_isolation, settings.allow_forgeable
     archive = Path(settings.verdict_cache) if settings.verdict_cache else None
     return Judge(

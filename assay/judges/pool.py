@@ -17,7 +17,7 @@ from assay.judge import AnyJudge, Job, Judge
 from assay.judge.base import no_code, require_job
 from assay.judge.kinds.find import kind_of
 from assay.judge.verdict_cache import BoundedDict
-from assay.judges.service import REASON, FullError, LostError, Service
+from assay.judges.service import REASON, FullError, LostError, ServiceClient
 from assay.judges.terms import KEPT_TASKS, Sendable, common_terms, sendable
 from assay.sandbox.limits import Limits
 from assay.sync import together
@@ -31,7 +31,7 @@ TRIES = 8
 """Services that may fail one program."""
 
 
-class Pool(AnyJudge):
+class ServicePool(AnyJudge):
     """Judges on services; each gets as many programs as it has places for. What a service fails
     goes to another one. A service that is lost is looked at until it is back; one that is full gets
     no more than it takes until the next look.
@@ -50,19 +50,19 @@ class Pool(AnyJudge):
         self._own = common_terms(limits, stop_early=False)
         self._agreed: dict[str, str] = {}
         """The terms of the first service, with its tools: the others must have the same."""
-        self._services: list[Service] = []
-        self._queue: deque[tuple[str, asyncio.Future[Service | None]]] = deque()
+        self._services: list[ServiceClient] = []
+        self._queue: deque[tuple[str, asyncio.Future[ServiceClient | None]]] = deque()
         """The keys of tasks whose programs wait, and what gets a service for each."""
         self._tasks: BoundedDict[int, Sendable] = BoundedDict(KEPT_TASKS)
         self._looks: list[asyncio.Task[None]] = []
         self._last_seen = 0.0
         """When a service was in use."""
 
-    async def __aenter__(self) -> Pool:
+    async def __aenter__(self) -> ServicePool:
         token = os.environ.get("ASSAY_TOKEN", "").strip()
         if not (token.isascii() and token.isprintable()):
             raise SettingsError("the environment variable ASSAY_TOKEN holds no token")
-        self._services = [Service(url.rstrip("/"), token) for url in self._servers]
+        self._services = [ServiceClient(url.rstrip("/"), token) for url in self._servers]
         try:
             await self._start()
         except BaseException:
@@ -110,7 +110,7 @@ class Pool(AnyJudge):
                 raise SandboxError(self._none_left())
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _look(self, service: Service) -> None:
+    async def _look(self, service: ServiceClient) -> None:
         """Use the service if it answers. Raises SettingsError as Pool."""
         try:
             terms = await service.offer()
@@ -133,7 +133,7 @@ class Pool(AnyJudge):
             service.terms, service.most = terms, math.inf
         self.slots = sum(other.terms.slots for other in self._services if other.terms) or 1
 
-    async def _watch(self, service: Service) -> None:
+    async def _watch(self, service: ServiceClient) -> None:
         """Look at a service for as long as the pool is open."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -176,9 +176,9 @@ class Pool(AnyJudge):
                 detail = f"{TRIES} judge services failed, at last {last}"
                 return Execution(Verdict.INFRA, detail=detail)
 
-    async def _place(self, key: str, first: bool) -> Service | None:
+    async def _place(self, key: str, first: bool) -> ServiceClient | None:
         """A place of a service, which is taken from then on; None where there is none for long."""
-        turn: asyncio.Future[Service | None] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[ServiceClient | None] = asyncio.get_running_loop().create_future()
         self._queue.insert(0 if first else len(self._queue), (key, turn))
         self._dispatch()
         try:

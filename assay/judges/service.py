@@ -47,7 +47,7 @@ class FullError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Service:
+class ServiceClient:
     """One service, and its state."""
 
     url: str

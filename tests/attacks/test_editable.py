@@ -31,9 +31,9 @@ def report(tests):
 AT_START = f"{REPORT}\nif '-c' in sys.orig_argv: report(json.load(sys.stdin)[0])\n"
 IN_FRAMES = f"""{REPORT}
 frame, job = sys._getframe(), None
-while frame and type(job).__name__ != "Job":
+while frame and type(job).__name__ != "RunnerJob":
     job, frame = frame.f_locals.get("job"), frame.f_back
-if type(job).__name__ == "Job":
+if type(job).__name__ == "RunnerJob":
     report(job.tests)
 """
 

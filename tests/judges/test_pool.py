@@ -144,7 +144,7 @@ def test_a_refused_task_is_the_users_error_as_in_process(servers: list[Server]) 
 
 def test_a_service_that_does_not_know_a_task_gets_it_whole(servers: list[Server]) -> None:
     async def judged() -> Execution:
-        client = service.Service(url(servers[0]), "")
+        client = service.ServiceClient(url(servers[0]), "")
         try:
             return await client.judge(sendable(new), "def f(): return 1", is_known=True)
         finally:
@@ -158,14 +158,14 @@ def test_a_service_killed_in_a_batch_loses_nothing_and_no_verdict_is_doubled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken: Counter[str] = Counter()
-    judge = service.Service.judge
+    judge = service.ServiceClient.judge
 
-    async def counted(self: service.Service, *given: Any, **named: Any) -> Execution:
+    async def counted(self: service.ServiceClient, *given: Any, **named: Any) -> Execution:
         execution = await judge(self, *given, **named)
         taken[self.url] += 1
         return execution
 
-    monkeypatch.setattr(service.Service, "judge", counted)
+    monkeypatch.setattr(service.ServiceClient, "judge", counted)
     with serving(*OURS) as doomed, serving(*OURS) as other:
         ended: Counter[int] = Counter()
 
@@ -431,8 +431,8 @@ def test_a_broken_answer_is_the_machines_failure_and_another_service_is_asked(
 
 def test_a_place_that_nobody_takes_is_given_to_the_next() -> None:
     async def run() -> None:
-        judges = pool.Pool((), Limits(), allow_forgeable=False)
-        one = service.Service("http://one", "", Terms(1, {}))
+        judges = pool.ServicePool((), Limits(), allow_forgeable=False)
+        one = service.ServiceClient("http://one", "", Terms(1, {}))
         judges._services = [one]
         given = [await judges._place("key", first=False) for _ in range(service.AHEAD)]
         assert (given, one.places) == ([one] * service.AHEAD, 0)
@@ -454,8 +454,8 @@ def test_a_place_that_nobody_takes_is_given_to_the_next() -> None:
 
 def test_a_place_is_on_the_service_with_the_least_to_do_that_knows_the_task() -> None:
     async def run() -> list[str]:
-        judges = pool.Pool((), Limits(), allow_forgeable=False)
-        services = [service.Service(name, "", Terms(slots, {})) for name, slots in SIZES]
+        judges = pool.ServicePool((), Limits(), allow_forgeable=False)
+        services = [service.ServiceClient(name, "", Terms(slots, {})) for name, slots in SIZES]
         judges._services = services
         services[1].sent.add("key")
         given = [await judges._place("key", first=False) for _ in range(4)]

@@ -24,7 +24,7 @@ KEPT = ("GPI_USERS", "PYGPI_PYTHON_BIN", "PATH")
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteHandle:
     """An object of the simulator's, by its number there."""
 
     number: int
@@ -58,7 +58,7 @@ class Wire:
         if name == "deregister":
             self._callbacks.pop(number, None)
         self._unsent.append(self._encode((number, name, arguments, new)) + "\n")
-        return self._answer() if new is None else Remote(new, self) if new else None
+        return self._answer() if new is None else RemoteHandle(new, self) if new else None
 
     def go_on(self) -> None:
         """Let the simulation go on until it has ended."""
@@ -69,14 +69,14 @@ class Wire:
     def _encoded(self, value: Any) -> object:
         if isinstance(value, bytes):
             return {"bytes": value.decode("latin-1")}
-        if isinstance(value, Remote):
+        if isinstance(value, RemoteHandle):
             return {"object": value.number}
         self._callbacks[self._last_number] = value
         return {"callback": self._last_number}
 
     def _decoded(self, fields: dict[str, Any]) -> object:
         text = fields.get("bytes")
-        return Remote(fields["object"], self) if text is None else text.encode("latin-1")
+        return RemoteHandle(fields["object"], self) if text is None else text.encode("latin-1")
 
     def _received(self) -> Any:
         """The next message; empty where the simulator has ended."""
@@ -101,7 +101,7 @@ class Wire:
 class Clock:
     """A clock of simulation.py. It begins when the task of one of cocotb's own would."""
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: RemoteHandle) -> None:
         self.begin, self.stop = remote.start, remote.stop
 
     def start(self, *times: int) -> None:

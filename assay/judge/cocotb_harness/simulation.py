@@ -20,17 +20,17 @@ def start() -> None:
     parent = sys.modules["cocotb"] = types.ModuleType("cocotb")  # the whole package takes long
     parent.__path__ = [f"{folder}/cocotb" for folder in sys.path]
     simulator = importlib.import_module("cocotb.simulator")
-    Service(simulator, socket.socket(fileno=int(os.environ["ASSAY_SOCKET"]))).serve()
+    Simulation(simulator, socket.socket(fileno=int(os.environ["ASSAY_SOCKET"]))).serve()
 
 
-class Service:
+class Simulation:
     """What the tests ask for through a socket, done with the simulator's module."""
 
     def __init__(self, simulator: Any, stream: socket.socket) -> None:
         self._read, self._write = stream.makefile().readline, stream.sendall
         self._encode = json.JSONEncoder(default=self._encoded).encode
         self._decode = json.JSONDecoder(object_hook=self._decoded).decode
-        simulator.clock_create = partial(Clock, simulator)
+        simulator.clock_create = partial(RunningClock, simulator)
         # the module is 0; the design's objects have numbers below, what the tests make above
         self._objects: dict[int, Any] = {0: simulator}
         self._numbers: dict[Any, int] = {}
@@ -77,7 +77,7 @@ class Service:
         return self._objects[fields["object"]] if bytes_ is None else bytes_.encode("latin-1")
 
 
-class Clock:
+class RunningClock:
     """Writes when cocotb's clock in Python would: as soon as the simulator takes values; an
     `action` other than 0 writes at once.
     """

@@ -251,7 +251,7 @@ async def run(
         "--tb=short", "--color=no",
         *check.pytest_arguments,
     ]  # fmt: skip
-    job = repository_runner.Job(
+    job = repository_runner.RunnerJob(
         tests, sorted({test.partition("::")[0] for test in tests}), options, paths, packages,
         modules(import_paths(check, tree), tree), min(TEST_SECONDS, check.seconds),
         [*needed] if stop_early else [],

@@ -300,7 +300,7 @@ def run_unittest(case: Any) -> None:
 
     raised: list[BaseException] = []
 
-    class Result(unittest.TestResult):
+    class CaseResult(unittest.TestResult):
         def addError(self, test: Any, err: Any) -> None:  # noqa: N802
             raised.extend([err[1]] if err else [])
 
@@ -317,7 +317,7 @@ def run_unittest(case: Any) -> None:
 
         addUnexpectedSuccess = addSkip  # noqa: N815
 
-    unittest.TestSuite([case]).run(Result())
+    unittest.TestSuite([case]).run(CaseResult())
     if raised:
         raise raised[0]
 
