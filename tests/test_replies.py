@@ -66,6 +66,7 @@ def test_what_is_not_the_program_is_left_out_of_it(title: str, text: str) -> Non
     assert lines(found) == lines(right or None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_the_program_of_a_reply_passes(language: str) -> None:
     try:

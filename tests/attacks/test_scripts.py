@@ -100,6 +100,7 @@ def executions() -> dict[str, Execution]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_does_not_solve_the_task_gets_nowhere(name: str) -> None:
     execution = executions()[name]

@@ -195,6 +195,7 @@ def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.long
 def test_a_task_that_the_judge_refuses_does_not_stop_the_others() -> None:
     sound = task_of(Row(row("sound"), ""))
     refused, fine = run_trials([replace(sound, id="refused", checks=()), sound], RUNNER)
@@ -204,6 +205,7 @@ def test_a_task_that_the_judge_refuses_does_not_stop_the_others() -> None:
     assert fine == []
 
 
+@pytest.mark.long
 def test_check_works_inside_a_running_event_loop(tmp_path: Path) -> None:
     file = write(tmp_path / "tasks.jsonl", [row("sound"), row("bad", reference="def f(x): pass")])
 

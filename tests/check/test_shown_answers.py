@@ -88,6 +88,7 @@ def test_a_fix_in_git_is_found(tree: Path, place: str) -> None:
     assert shown(tree).startswith(f"git has {kept}")
 
 
+@pytest.mark.long
 def test_a_history_that_ends_at_the_base_shows_nothing(tree: Path) -> None:
     git(tree, f"echo 1 > old.txt && git add . && {COMMIT} more && git gc --quiet")
     assert shown(tree) == ""
@@ -97,6 +98,7 @@ def test_a_history_that_ends_at_the_base_shows_nothing(tree: Path) -> None:
     assert shown(tree) == ""
 
 
+@pytest.mark.long
 def test_an_annotated_tag_of_the_history_shows_nothing(tree: Path) -> None:
     git(tree, "git tag --annotate v1 --message v1")
     assert shown(tree) == ""

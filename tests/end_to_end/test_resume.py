@@ -262,6 +262,7 @@ def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transfor
     assert AutoTokenizer.from_pretrained(kept[-1]).eos_token_id == model.config.eos_token_id
 
 
+@pytest.mark.long
 def test_the_default_rate_stands_in_the_resolved_settings_and_in_what_is_said(
     undisturbed: Path,
 ) -> None:
@@ -273,6 +274,7 @@ def test_the_default_rate_stands_in_the_resolved_settings_and_in_what_is_said(
         assert f"learning rate {rate:g}" in (undisturbed / "said").read_text()
 
 
+@pytest.mark.long
 def test_an_evaluation_that_was_due_and_is_missing_is_made_up_for(undisturbed: Path) -> None:
     run = undisturbed / RUN
     (made,) = json.loads((run / "report.json").read_text())["evaluations"]

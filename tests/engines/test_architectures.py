@@ -89,6 +89,7 @@ def worst_difference(policy: Policy) -> float:
     return asyncio.run(generate())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HYBRID)
 def test_hybrid_and_state_space_models_decode_with_their_own_log_probabilities(name: str) -> None:
     model = make(name, **HYBRID[name])

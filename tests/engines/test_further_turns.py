@@ -68,7 +68,15 @@ def counted(model: Any) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(12), Sampling(12, 0.0)], ids=["sampled", "greedy"])
-@pytest.mark.parametrize("kind", ["tiny", "llama+lora", "qwen2+lora", "gpt2", "gemma2"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "tiny",
+        "llama+lora",
+        *[pytest.param(k, marks=pytest.mark.long) for k in ("qwen2+lora", "gpt2")],
+        "gemma2",
+    ],
+)
 def test_turns_are_the_same_whether_or_not_earlier_ones_are_prefilled_again(
     tmp_path: Path, kind: str, sampling: Sampling
 ) -> None:

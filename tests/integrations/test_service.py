@@ -685,6 +685,7 @@ def test_a_client_that_hangs_up_on_a_batch_takes_its_programs_along() -> None:
         assert "timeout" not in server.ask("GET", "/metrics").text
 
 
+@pytest.mark.long
 def test_a_client_that_reads_no_answer_is_hung_up_on() -> None:
     jobs = [{"program": f"print('x' * 60_000)\n{RIGHT}  # {number}"} for number in range(400)]
     with serving("--slots", "2", "--waiting", "0") as server, socket.socket() as client:

@@ -621,6 +621,7 @@ def test_an_image_that_podman_holds_grades_a_row(
     shutil.rmtree(run)
 
 
+@pytest.mark.long
 @needs_namespaces
 def test_a_shell_in_an_image_works_on_its_repository_and_its_change_is_judged(image: Path) -> None:
     commands = (

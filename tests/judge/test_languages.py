@@ -131,6 +131,7 @@ def test_a_program_adds_loops_raises_and_fills_memory(name: str) -> None:
     assert filled.memory_mb < 256 + 1024
 
 
+@pytest.mark.long
 @needs_cpp
 def test_verdicts_are_those_of_python() -> None:
     programs = {

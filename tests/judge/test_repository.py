@@ -214,6 +214,7 @@ def test_a_test_that_the_right_change_skips_may_be_skipped(tmp_path: Path) -> No
     assert (one.verdict, one.detail.partition(": ")[0]) == (Verdict.WRONG, others[2])
 
 
+@pytest.mark.long
 def test_every_repository_check_of_a_task_counts(tree: Path) -> None:
     shown, hidden = (calc_task(tree, fail_to_pass=(test,)).checks[0] for test in FIXES[:2])
     task = replace(calc_task(tree), checks=(shown, hidden))
@@ -290,6 +291,7 @@ def test_tests_that_the_program_never_sees_are_added(tree: Path) -> None:
     assert (wrong.verdict, wrong.passed) == (Verdict.WRONG, 3)
 
 
+@pytest.mark.long
 def test_a_change_whose_box_the_machine_ends_is_judged_again(tree: Path) -> None:
     slow = f"import time\ntime.sleep(1)\n{RIGHT}"
 

@@ -186,6 +186,7 @@ def test_a_service_killed_in_a_batch_loses_nothing_and_no_verdict_is_doubled(
     assert judged == taken[url(other)]
 
 
+@pytest.mark.long
 def test_a_service_that_comes_back_is_used_again() -> None:
     with serving(*OURS) as first, serving(*OURS) as second:
         urls = [url(first), url(second)]
@@ -401,6 +402,7 @@ def answering(answers: Callable[[], bytes]) -> Iterator[str]:
 EXECUTION = {"verdict": "pass", "passed": 1, "total": 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "answer",
     [

@@ -199,6 +199,7 @@ def test_a_package_whose_bugs_no_test_notices_makes_no_task(tmp_path: Path) -> N
     assert not (tmp_path / "out" / "trees").exists()
 
 
+@pytest.mark.long
 def test_what_keeps_the_tests_from_running_is_told(tmp_path: Path) -> None:
     package = write(tmp_path / "kit", **{"tests/conftest.py": "import no_such_package\n"})
     ran = CliRunner().invoke(app, ["make-tasks", str(package), "--output", str(tmp_path / "out")])

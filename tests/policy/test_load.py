@@ -177,7 +177,11 @@ ADAPTERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", ADAPTERS, ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [*ADAPTERS[:2], *[pytest.param(changes, marks=pytest.mark.long) for changes in ADAPTERS[2:]]],
+    ids=str,
+)
 def test_adapters_made_elsewhere_train_as_they_are_and_are_saved_again(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:

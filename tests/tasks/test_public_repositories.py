@@ -84,7 +84,10 @@ def verdict(task: Task, program: str) -> Execution:
     return with_judge(run)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] * (at > 1)) for at, name in enumerate(FORMATS)],
+)
 def test_a_row_with_its_tree_is_a_task_that_is_graded_and_round_trips(
     name: str, trees: Path, tmp_path: Path
 ) -> None:
@@ -235,6 +238,7 @@ PRO = {name: value for name, value in BASE.items() if not name.endswith("PASS")}
 QUOTED = BASE | {"FAIL_TO_PASS": f'["{ADD}"]', "PASS_TO_PASS": f"""["{TWICE}", 'a"b::c']"""}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "row"), [("r2e_gym", IN_PARTS), ("swe_bench", PRO), ("swe_gym", QUOTED)]
 )
@@ -295,6 +299,7 @@ CRLF = {name: text.replace("\n", "\r\n") for name, text in
         (("bug", SOURCE), ("fixed", FIXED), ("tests", TESTS))}  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["rows", "a folder", "r2e_gym", "in parts"])
 def test_a_fix_of_a_file_with_carriage_returns_keeps_them(
     form: str, trees: Path, tmp_path: Path

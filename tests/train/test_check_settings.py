@@ -140,6 +140,7 @@ def test_a_lone_completion_can_teach_where_nothing_else_is_its_baseline(
     assert "follows the noise of one task" in caplog.text
 
 
+@pytest.mark.long
 def test_a_stage_that_goes_on_from_adapters_has_their_rate_and_their_traps(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
