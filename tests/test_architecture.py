@@ -53,15 +53,13 @@ MODULES = {
     "engines/vllm": "reaper client partial_completion weight_probe transports server fleet engine",
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
-CIRCLES = {"judge/remote.py": {"proxy"}, "judge/unpack_objects.py": {"proxy"}}
-"""Files that import what stands below them, for annotations only; none is to be added."""
 PLUG_INS = ("judge/kinds",)
 """Folders in which a file that no other imports need not be listed."""
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "distributed")
 FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
 JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
-JUDGE_SIDE_LINES, OTHER_LINES = 11_630, 17_486
+JUDGE_SIDE_LINES, OTHER_LINES = 11_640, 17_486
 """Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
 them at 120 columns without trailing commas, so that wrapping costs nothing."""
 DRIVER_LINES = 977
@@ -120,8 +118,7 @@ def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) 
             inside = {one.removeprefix(package).split(".")[0] for one in imports(trees()[file])
                       if one.startswith(package)}  # fmt: skip
             below = inside & set(order[place + 1 :])
-            listed = CIRCLES.get(name_of(file), set()) & set(order)
-            assert below == listed, f"{name_of(file)} imports {below}, below it, not {listed}"
+            assert not below, f"{name_of(file)} imports {below}, below it"
 
 
 def test_files_classes_and_functions_stay_within_their_budgets() -> None:

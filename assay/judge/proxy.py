@@ -7,7 +7,6 @@ from __future__ import annotations
 import builtins
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -27,7 +26,7 @@ from assay.judge.codec_types import (
     rebuild_numpy,
 )
 from assay.judge.files import SharedFiles
-from assay.judge.protocol import CANNOT, CheckJob
+from assay.judge.protocol import CheckJob
 from assay.judge.remote import (
     Function,
     RemoteClass,
@@ -39,7 +38,7 @@ from assay.judge.remote import (
     ref_of,
     take_name,
 )
-from assay.judge.requests import CandidateFailed, Requests
+from assay.judge.requests import RemoteProgram, Requests
 from assay.judge.shared_data import SetupInstances, SharedObjects
 from assay.judge.unpack_objects import Objects
 from assay.sandbox.sockets import FramedSocket
@@ -51,26 +50,18 @@ TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
 
 
-class Connection:
+class Connection(RemoteProgram):
     """Calls and values of the program of one job."""
 
     def __init__(self, sock: FramedSocket, job: CheckJob) -> None:
-        self.job = job
+        super().__init__(job)
         self.requests = Requests(sock, self._raised)
         self.requests.expects_exit = "SystemExit" in str(job["checks"])
         self.absent = ""
         """The first name that a check used and the program does not define."""
-        self.doubts = {True: job["doubt"], False: ""}
-        """Why a failure may be no fault of the program's: any, or of a value that is misused."""
         self.foreign = ""
         """What the program has answered that does more there than here. Only a test that is about
         more than data is in doubt then: else a program could choose not to be judged."""
-        self.doubtful = set[tuple[RemoteRef, bool]]()
-        """Operations that a test also has for data: the object, and whether they got data of the
-        test."""
-        self.answered = Counter[RemoteRef]()
-        """How often the program has sent each class, other than by its name, and each member of an
-        Enum: what stays the same object, whatever the test has done with it before."""
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
         self.nodes = SetupInstances(0)
@@ -82,8 +73,6 @@ class Connection:
         """The last answer of a test that gets only data."""
         self._lock = RLock()  # one thread of a test at a time asks the program
         self._functions: list[Callable[..., Any]] = []
-        self.forgeable = False
-        """Whether the program decided something that a test relies on."""
         self.changes = set[str]()
         """What of the test's the program has changed: `arguments`, or a file's name."""
 
@@ -101,10 +90,6 @@ class Connection:
             # two of one member that no test names may be compared
             or any(n > 1 and not it.made_by_test for it, n in self.answered.items())
         )
-
-    def cannot(self, what: str) -> CandidateFailed:
-        """The failure of a test that cannot be judged."""
-        return self.requests.fail("unsendable", CANNOT + what)
 
     def call(
         self, target: str | int, arguments: tuple[Any, ...], keywords: dict[str, Any],
@@ -270,11 +255,11 @@ class Arrivals:
         """Whether the last request may raise StopIteration without saying more than it should."""
         self.running: dict[int, tuple[RemoteRef, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
-        self.made_by_test = False
-        """Whether the test constructs the value that is being rebuilt."""
         self._connection = connection
-        self.objects = Objects(connection, self) if connection.job["objects"] else None
+        self.objects: Objects | None = None
         """Where there may be classes of the program's, and so objects."""
+        if connection.job["objects"]:
+            self.objects = Objects(connection, self.opaque, lambda data: self.unpacker.inner(data))
         data: dict[str, Callable[[Json], Any]] = {"opaque": self.opaque, "numpy": self._numpy}
         self.unpacker = Unpacker({
             **data, "graph": self._graph, "error": self.error, "builtin": self._builtin,
@@ -285,18 +270,20 @@ class Arrivals:
         self._data_unpacker = Unpacker(data)
 
     def value(self, data: Json, made_by_test: bool = False, only_data: bool = False) -> Any:
-        """A value as the program packed it; `made`: the test constructs it; `only_data`: an object
-        in it is opaque. Raises CandidateFailed where it is too large or malformed.
+        """A value as the program packed it, which the test constructs if `made_by_test`; with
+        `only_data` an object in it is opaque. Raises CandidateFailed where it is too large or
+        malformed.
         """
-        before, self.made_by_test = self.made_by_test, made_by_test
+        program = self._connection
+        before, program.made_by_test = program.made_by_test, made_by_test
         try:
             return (self._data_unpacker if only_data else self.unpacker).value(data)
         except (TooLargeError, MemoryError) as error:
-            raise self._connection.requests.fail("output", str(error)) from None
+            raise program.requests.fail("output", str(error)) from None
         except CodecError as error:
-            raise self._connection.requests.fail("forbidden", str(error)) from None
+            raise program.requests.fail("forbidden", str(error)) from None
         finally:
-            self.made_by_test = before
+            program.made_by_test = before
 
     def error(self, parts: list[Json]) -> BaseException:
         """An exception of the program's, rebuilt. Raises CodecError."""

@@ -3,21 +3,19 @@
 Nothing of the program's runs here. A class of it becomes a class of ours with the same name, so
 that `isinstance`, `except` and `type` work. Plain data of the test is compared with data only,
 never by the program's own methods; where two objects of the program's are compared, only the
-program can decide, which `Connection.forgeable` notes.
+program can decide, which `RemoteProgram.forgeable` notes.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from assay.judge.codec import Json
 from assay.judge.codec_types import COLLAPSE, TYPES
 from assay.judge.operations import COMPARISONS, OF_OBJECTS, OPERATIONS, REFLECTED
-
-if TYPE_CHECKING:
-    from assay.judge.proxy import Connection
+from assay.judge.requests import RemoteProgram
 
 DATA = frozenset((int, float, str, bool, list, *TYPES, *(base for base, _ in COLLAPSE)))
 OF_DATA = frozenset(name for kind in DATA for name in dir(kind))
@@ -50,7 +48,7 @@ class RemoteRef:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: RemoteProgram,
         target: int | str,
         kind: RemoteRef | None = None,
         made_by_test: bool = False,

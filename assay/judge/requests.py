@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
-from assay.judge.codec import Json, dumps, loads
+from assay.judge.codec import Json, Packer, dumps, loads
 from assay.judge.codec_types import CodecError
-from assay.judge.protocol import Outcome
+from assay.judge.protocol import CANNOT, CheckJob, Outcome
 from assay.sandbox.sockets import FramedSocket, OversizedError, UnaskedError
 
 DETAIL = 400
@@ -145,3 +147,33 @@ class Requests:
                 raise self.fail("error", self.raised_text)
             raise self.raised
         return reply
+
+
+class RemoteProgram:
+    """The program of one job as its objects reach it, and what of a verdict rests on them."""
+
+    packer: Packer
+    requests: Requests
+    ask: Callable[..., Any]
+    """The value that answers a request: its kind and parts."""
+    call: Callable[..., Any]
+    """Call something of the program's."""
+
+    def __init__(self, job: CheckJob) -> None:
+        self.job = job
+        self.doubts = {True: job["doubt"], False: ""}
+        """Why a failure may be no fault of the program's: any, or of a value that is misused."""
+        self.doubtful = set[tuple[Any, bool]]()
+        """Operations that a test also has for data: the object's RemoteRef, and whether they got
+        data of the test."""
+        self.answered = Counter[Any]()
+        """How often the program has sent each class, other than by its name, and each member of an
+        Enum: what stays the same object, whatever the test has done with it before."""
+        self.forgeable = False
+        """Whether the program decided something that a test relies on."""
+        self.made_by_test = False
+        """Whether the test constructs the value that is being rebuilt."""
+
+    def cannot(self, what: str) -> CandidateFailed:
+        """The failure of a test that cannot be judged."""
+        return self.requests.fail("unsendable", CANNOT + what)

@@ -6,7 +6,8 @@ the test's is compared by it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from assay.judge import remote
 from assay.judge.codec import STEERING, Json, error_type
@@ -24,9 +25,7 @@ from assay.judge.remote import (
     RemoteRef,
     RemoteValue,
 )
-
-if TYPE_CHECKING:
-    from assay.judge.proxy import Arrivals, Connection
+from assay.judge.requests import RemoteProgram
 
 SHOWING = ("__str__", "__repr__", "__format__")
 IMMUTABLE = {kind.__name__: kind for kind, _ in COLLAPSE if kind not in MUTABLE}
@@ -35,8 +34,14 @@ IMMUTABLE = {kind.__name__: kind for kind, _ in COLLAPSE if kind not in MUTABLE}
 class Objects:
     """Rebuilds the objects of one program, and its classes as classes of ours."""
 
-    def __init__(self, connection: Connection, arrivals: Arrivals) -> None:
-        self._connection, self._arrivals = connection, arrivals
+    def __init__(
+        self,
+        connection: RemoteProgram,
+        note: Callable[[Json], object],
+        inner: Callable[[Json], Any],
+    ) -> None:
+        """note: takes down what may do more there than here. inner: rebuilds a part of a value."""
+        self._connection, self._note, self._inner = connection, note, inner
         self._objects: dict[int, Any] = {}
         self._types: dict[int, RemoteClass] = {}
         self.tags = {"handle": self._handle, "class": self._class, "subclass": self._subclass}
@@ -120,7 +125,7 @@ class Objects:
     def _handle(self, parts: Json) -> Any:
         number, kind, *foreign = parts
         kind_here = self._type(kind)
-        self._arrivals.opaque([kind_here.__name__, None, *foreign])
+        self._note([kind_here.__name__, None, *foreign])
         if type(number) is not int:
             raise CodecError("malformed handle")
         if number in self._objects:
@@ -137,7 +142,7 @@ class Objects:
     def _subclass(self, parts: Json) -> Any:
         """An instance of a subclass of a data type: data, unless the test has named the class."""
         number, kind, data = parts
-        plain, kind_here = self._arrivals.unpacker.inner(data), self._type(kind)
+        plain, kind_here = self._inner(data), self._type(kind)
         ref = self._new_ref(number, kind_here)
         if issubclass(kind_here, RemoteValue) and issubclass(kind_here, type(plain)):
             return remote.make(kind_here, ref, plain)
@@ -148,4 +153,6 @@ class Objects:
         )
 
     def _new_ref(self, number: Any, kind: Any) -> RemoteRef:
-        return RemoteRef(self._connection, number, remote.ref_of(kind), self._arrivals.made_by_test)
+        return RemoteRef(
+            self._connection, number, remote.ref_of(kind), self._connection.made_by_test
+        )
