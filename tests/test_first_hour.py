@@ -279,6 +279,13 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("plan gone.toml", {},
      "settings file gone.toml not found; write the path of a TOML file, or a recipe: "
      f"{RECIPES}", 2),
+    ("show", {"runs/demo/grpo/config.toml": RUN, "runs/demo/grpo/metrics.jsonl": "step 1\n"},
+     "runs/demo/grpo/metrics.jsonl cannot be read: Expecting value: line 1 column 1 (char 0)", 2),
+    ("train run.toml --engine.servers http://localhost:1", {},
+     "--engine.servers http://localhost:1: setting 'engine' `servers` need `name = 'vllm'` or"
+     " 'openai'; no server is asked now", 2),
+    ("check tasks.jsonl --to-calls calls.txt", {},
+     "calls.txt must end in .jsonl, to be read as tasks again", 2),
     ("show gone", {},
      "gone has no run; give the folder of a run (runs/demo), or one that holds runs; links that "
      "lead out of it are not followed", 2),

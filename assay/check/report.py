@@ -98,7 +98,7 @@ def require_writable(spec: str, output: Path | None, report: Path | None) -> Non
     Raises SettingsError; call it before anything is judged.
     """
     if output is not None and output.suffix != ".jsonl":
-        raise SettingsError(f"--output {output} must end in .jsonl, to be read as tasks again")
+        raise SettingsError(f"{output} must end in .jsonl, to be read as tasks again")
     for file in [file for file in (output, report) if file is not None]:
         folder = next(parent for parent in file.absolute().parents if parent.exists())
         if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):

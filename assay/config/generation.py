@@ -87,6 +87,8 @@ class EngineSettings(Section):
                 "`data_parallel`, `tensor_parallel` and `gpus` are for servers that assay starts;"
                 " those in `servers` run already"
             )
+        if self.servers and self.kind.in_process:
+            raise ValueError("`servers` need `name = 'vllm'` or 'openai'; no server is asked now")
         if any("@" in url for url in self.servers):
             raise ValueError("a URL in `servers` holds a password; put it into OPENAI_API_KEY")
         if self.kind.hosted and len(self.servers) != 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeVar, get_args
 
-from assay.errors import SettingsError
+from assay.errors import DataError, SettingsError
 from assay.evaluate.compare import OWN
 from assay.evaluate.protocol import protocol
 from assay.evaluate.report import Evaluation, read_report, title
@@ -50,7 +50,10 @@ class FileCache:
         stamp, key = (stat.st_ino, stat.st_mtime_ns, stat.st_size), (file, parse.__name__)
         with self._lock:
             if self._parsed.get(key, (None,))[0] != stamp:
-                self._parsed[key] = stamp, parse(file)
+                try:
+                    self._parsed[key] = stamp, parse(file)
+                except ValueError as error:
+                    raise DataError(f"{file} cannot be read: {error}") from None
             parsed: T = self._parsed[key][1]
         return parsed
 

@@ -166,7 +166,7 @@ def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
         (["tasks.jsonl", "--output", "tasks.jsonl/a.jsonl"], "cannot be written"),
         (
             ["tasks.jsonl", "--output", "a.txt"],
-            "--output a.txt must end in .jsonl",
+            "a.txt must end in .jsonl",
         ),
         (["tasks.jsonl", "--output", "a.jsonl", "--report", "a.jsonl"], "give two paths"),
     ],
