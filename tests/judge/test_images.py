@@ -11,7 +11,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from assay.archives import tarfile
 from assay.check.shown_answers import shown_answer
 from assay.engines.base import Sampling
 from assay.errors import DataError, RolloutLostError, SandboxError

@@ -279,6 +279,9 @@ def test_a_cancelled_block_takes_its_interpreter_with_it_and_no_other() -> None:
     )  # run again up to the block that was cancelled
 
 
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root sees what a process waits for")
+
+
 async def killed(python: Interpreter, judge: Judge, *, times: int) -> Observation:
     """Run a slow block after another, and kill its process, in each of `times` attempts."""
     run = asyncio.create_task(python.run("import time\ntime.sleep(0.4)\nprint(x)"))
@@ -300,6 +303,7 @@ def busy(judge: Judge) -> int:
     return 0
 
 
+@needs_root
 @pytest.mark.usefixtures("nothing_is_left")
 def test_an_interpreter_that_is_killed_is_brought_back_to_its_state() -> None:
     async def run() -> tuple[Observation, Observation]:
@@ -312,6 +316,7 @@ def test_an_interpreter_that_is_killed_is_brought_back_to_its_state() -> None:
     assert asyncio.run(run()) == (Observation("2\n", "done"), Observation("2\n", "done"))
 
 
+@needs_root
 @pytest.mark.usefixtures("nothing_is_left")
 def test_an_interpreter_that_someone_stops_in_a_block_is_brought_back_to_its_state() -> None:
     async def run() -> Observation:
@@ -325,6 +330,7 @@ def test_an_interpreter_that_someone_stops_in_a_block_is_brought_back_to_its_sta
     assert asyncio.run(run()) == Observation("1\n", "done")
 
 
+@needs_root
 @pytest.mark.usefixtures("nothing_is_left")
 def test_a_block_whose_process_is_killed_twice_is_taken_to_have_died() -> None:
     async def run() -> list[Observation]:
@@ -396,6 +402,7 @@ def test_a_zygote_that_fails_takes_no_state_with_it(
     assert asyncio.run(run()) == [f"{at}\n" for at in range(10)]
 
 
+@needs_root
 @pytest.mark.usefixtures("nothing_is_left")
 def test_without_a_supervisor_there_is_a_clear_error() -> None:
     async def bereft() -> list[int]:
