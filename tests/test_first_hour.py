@@ -23,7 +23,7 @@ from assay import rewards
 from assay.check.report import read_tasks
 from assay.cli import app, explain, main
 from assay.config.sections import TinySettings
-from assay.errors import DataError, UserError
+from assay.errors import DataError, SettingsError, UserError
 from assay.evaluate.grade import grade, read_samples
 from assay.judge import Job, judge_all
 from assay.registry import load_plugins
@@ -714,6 +714,18 @@ def test_a_reward_that_is_no_number_is_answered_with_its_file_and_line(
     assert line.startswith(f"plug-in {tmp_path}/mine.py, line 4: reward 'odd' returned ")
     assert line.endswith("it must return a finite number, with its weight of at most 1e+12")
     assert code == 2
+
+
+def test_a_folder_with_a_file_of_the_name_of_a_start_model_is_no_run_to_start_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "runs/small/scripts").mkdir(parents=True)
+    (tmp_path / "runs/small/scripts/start").write_text("mine\n")
+    with pytest.raises(SettingsError, match=r"--fresh would delete .*small, which is not a run"):
+        train("small.toml", fresh=True)
+    assert (tmp_path / "runs/small/scripts/start").read_text() == "mine\n"
 
 
 def test_a_run_that_failed_before_its_first_step_can_be_started_over(
