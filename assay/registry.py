@@ -81,7 +81,7 @@ def shipped(package: str, kind: str) -> dict[str, Shipped]:
         for file in [*Path(folder).glob("*.py"), *Path(folder).glob("*/__init__.py")]:
             module = file.parent.name if file.parent != Path(folder) else file.stem
             source = file.read_text(encoding="utf-8")
-            for function in decorated.findall(source):  # a whole file takes ten times as long
+            for function in decorated.findall(source):  # whole files take five times as long
                 node = ast.parse(function).body[0]
                 text = ast.get_docstring(node) or ast.get_docstring(ast.parse(source))
                 plugins[node.name] = Shipped(f"{package}.{module}", _first_sentence(text))
