@@ -38,6 +38,11 @@ class Activity:
     problems: list[str] = field(default_factory=list)
     """Errors on the console, breaches of the policy among them."""
 
+    def note(self, message: Any) -> None:
+        """Keep an error on the console, and which address it is about."""
+        if message.type == "error":
+            self.problems.append(f"{message.text} {message.location['url']}")
+
 
 @contextmanager
 def chromium() -> Iterator[Any]:
@@ -60,7 +65,7 @@ def open_page(
     page.set_default_timeout(60_000)
     page.on("request", lambda one: did.requests.append(one.url))
     page.on("pageerror", lambda one: did.problems.append(str(one)))
-    page.on("console", lambda one: did.problems.extend([one.text] if one.type == "error" else []))
+    page.on("console", did.note)
     page.goto(address)
     yield page, did
     page.close()

@@ -95,6 +95,15 @@ def test_every_view_fits_the_screen_is_named_and_can_be_read(
         assert is_quiet(did, address)
 
 
+def test_a_view_of_another_run_asks_nothing_of_the_run_before(browser: Any, address: str) -> None:
+    with open_page(browser, f"{address}/#evaluations?run=eval-a") as (page, did):
+        page.wait_for_selector("section[aria-label='by difficulty']")
+        before = len(did.requests)
+        page.goto(f"{address}/#rollouts?run=demo_seed1&at=3.2.0")
+        page.wait_for_selector("article section")
+        assert [one for one in did.requests[before:] if "eval" in one] == []
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_coloured_tokens_can_be_read(browser: Any, address: str, theme: str) -> None:
     with open_page(browser, f"{address}/#rollouts?run=made&at=3.2.0", theme) as (page, _):

@@ -68,9 +68,9 @@ export function useRun(name) {
           if (stage.metrics.start && old) stage.metrics = joined(old.metrics, stage.metrics);
         });
         run = next;
-        setState({ data: run });
+        setState({ name, data: run });
       } catch (error) {
-        if (!stopped) setState((old) => ({ ...old, error: error.message }));
+        if (!stopped) setState((old) => ({ ...old, name, error: error.message }));
       }
       if (!isExported && !stopped) timer = setTimeout(again, 3000);
     }
@@ -85,7 +85,7 @@ export function useRun(name) {
       clearTimeout(timer);
     };
   }, [name]);
-  return state;
+  return state.name === name ? state : {}; // never one run's data in a view of another
 }
 
 function joined(old, more) {
