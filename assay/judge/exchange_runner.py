@@ -14,7 +14,7 @@ from assay.judge.builds import Build, Builds, folder_of
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference, shortened
 from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, pool_for
-from assay.judge.verdict import CHECKER, measured, printed_verdict
+from assay.judge.verdict import CHECKER, is_tasks_fault, measured, printed_verdict
 from assay.judge.verdict_cache import CACHED, SharedWork
 from assay.languages import Language, language_named
 from assay.sandbox.client import Sandbox
@@ -257,7 +257,7 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
     """
     first = min(executions, key=lambda at: (RANKS.get(executions[at].verdict, 0), at))
     verdict, detail = executions[first].verdict, executions[first].detail
-    if detail and verdict is not Verdict.COMPILE:
+    if detail and verdict is not Verdict.COMPILE and not is_tasks_fault(executions[first]):
         detail = f"test {first + 1}: {detail}"
     added = {
         name: sum(getattr(execution, name) for execution in executions.values()) for name in ADDED

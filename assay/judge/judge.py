@@ -162,7 +162,8 @@ class Judge(AnyJudge):
             features = partial(self._references.features, key, task)
             first = self._references.known_features(key) or prepared.first_features
             execution = await again(first)
-            if prepared.runs_alone and execution.verdict is not Verdict.TIMEOUT:
+            in_time = execution.verdict is not Verdict.TIMEOUT
+            if prepared.runs_alone and in_time and not cannot_be_judged(execution):
                 return execution  # no proxy is there that could do more, and time was enough
             execution = await settled(task, first, execution, again, features)
             if program != task.reference and self._references.fails_too(key, execution):

@@ -146,8 +146,8 @@ def compile_failure(result: Result) -> Execution:
 
 
 def cannot_be_judged(execution: Execution) -> bool:
-    """Whether a check does what the wall between test and program cannot carry."""
-    return execution.verdict is Verdict.INFRA and execution.detail.startswith(CANNOT)
+    """Whether a check does what the wall cannot carry, or its checker comes to no verdict."""
+    return execution.verdict is Verdict.INFRA and execution.detail.startswith((CANNOT, CHECKER))
 
 
 def is_tasks_fault(execution: Execution) -> bool:
