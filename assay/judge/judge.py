@@ -88,7 +88,8 @@ class Judge(AnyJudge):
             )
         await self._sandbox.start(self.limits, self.slots, isolation.walls, paths_read())
         if self._archive is not None:
-            self._cache.archive = Archive(self._archive)
+            place = f"{isolation.tier} {isolation.walls}"
+            self._cache.archive = Archive(self._archive, place)
         return self
 
     async def __aexit__(self, *_: object) -> None:

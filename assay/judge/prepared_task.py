@@ -166,7 +166,7 @@ class PreparedTask:
             self._doubt = UNREACHED_DOUBT
         self.hash_seed = task.hash_seed % HASH_SEEDS
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
-        rules += [str(self.hash_seed), task.language, *self.language.versions()]
+        rules += [str(self.hash_seed), repr(self.language), *self.language.versions()]
         rules += [kind.surroundings(check) for kind, check in self._kinds]
         rules.append(str(node_classes(task)))
         identity = json.dumps([[*map(repr, task.checks)], rules, asdict(limits)]).encode()

@@ -82,8 +82,9 @@ def digest_of(tree: str, read: bool = True) -> str:
 
 @lru_cache(maxsize=512)
 def packages_of(root: str) -> list[str]:
-    """What is installed in a virtual environment, with its versions."""
-    return sorted(file.name for file in Path(root).glob("lib/python*/site-packages/*"))
+    """What is installed in a virtual environment, with its versions and Python's."""
+    packages = Path(root).glob("lib/python*/site-packages/*")
+    return sorted(str(file.relative_to(root)) for file in packages)
 
 
 def reader(check: RepositoryTests) -> Read:

@@ -25,13 +25,15 @@ WAIT_SECONDS = 5.0
 
 
 class Archive:
-    """Executions by key and by this judge's edition, in an SQLite file that judges can share.
+    """Executions by key, by this judge's edition and by its sandbox's tier and walls, in an SQLite
+    file that judges can share.
 
     Where the file cannot be read or written, a warning is logged and programs are judged again.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, isolation: str = "") -> None:
         self.file = file
+        self._judge = edition() + isolation.encode()
         self._open: sqlite3.Connection | None = None
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +48,7 @@ class Archive:
     def get(self, key: bytes) -> Execution | None:
         """The execution of `key`, if it is stored."""
         try:
-            row = self._run("SELECT execution FROM verdicts WHERE key = ?", edition() + key)
+            row = self._run("SELECT execution FROM verdicts WHERE key = ?", self._judge + key)
             return execution_of(json.loads(row[0])) if row else None
         except (ValueError, TypeError, KeyError) as error:
             self._give_up(error)
@@ -56,7 +58,7 @@ class Archive:
         """Store one execution."""
         self._run(
             "INSERT OR REPLACE INTO verdicts VALUES (?, ?)",
-            edition() + key,
+            self._judge + key,
             json.dumps(asdict(execution)),
         )
 

@@ -12,6 +12,7 @@ from assay.errors import DataError, SandboxError
 from assay.judge import Judge
 from assay.judge.verdict_cache import edition
 from assay.languages import language_named, languages
+from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.tasks.exact import row_of
 from assay.types import Task
@@ -32,7 +33,7 @@ class Terms:
 
 
 def common_terms(limits: Limits, stop_early: bool) -> dict[str, str]:
-    """What verdicts of a judge here depend on, but for the tools of this machine."""
+    """What verdicts of a judge here depend on, but for this machine's tools and sandbox."""
     numbers = {name: f"{value:g}" for name, value in asdict(limits).items()}
     return {"edition": edition().hex(), "stop_early": str(stop_early), **numbers}
 
@@ -41,7 +42,8 @@ def terms_of(judge: Judge) -> Terms:
     """What a judge here offers. Raises SandboxError where it is broken."""
     if judge.broken:
         raise SandboxError(judge.broken)
-    return Terms(judge.slots, common_terms(judge.limits, judge.stop_early) | _tools())
+    here = {"tier": probe_isolation().tier, **_tools()}
+    return Terms(judge.slots, common_terms(judge.limits, judge.stop_early) | here)
 
 
 def _tools() -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay.judge import Job, Judge
+from assay.judge import Job, Judge, judge, prepared_task
 from assay.judge.prepared_task import PreparedTask
 from assay.judge.verdict_cache import (
     PRINTED_CHARACTERS,
@@ -20,6 +20,7 @@ from assay.judge.verdict_cache import (
     VerdictCache,
     edition,
 )
+from assay.sandbox.isolation import Isolation, probe_isolation
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
 
@@ -155,6 +156,31 @@ def test_another_source_of_the_judge_is_another_edition(
     before = edition.__wrapped__()
     (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# another\n")
     assert edition.__wrapped__() != before
+
+
+def test_a_language_that_runs_in_another_way_is_part_of_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = PreparedTask(INC, Limits(), True)
+    python = replace(usual.language, environment={"PYTHONOPTIMIZE": "1"})
+    monkeypatch.setattr(prepared_task, "language_named", lambda _: python)
+    assert PreparedTask(INC, Limits(), True).key(RIGHT) != usual.key(RIGHT)
+
+
+def test_a_verdict_of_another_sandbox_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On tier C a program sees no /proc; on tier E it can forge its verdict."""
+
+    async def judged(isolation: Isolation) -> Execution:
+        monkeypatch.setattr(judge, "probe_isolation", lambda: isolation)
+        async with Judge(slots=1, archive=tmp_path / "v") as opened:
+            return await opened.run(Job(INC, WRONG))
+
+    here = probe_isolation()
+    weak, *sound = [asyncio.run(judged(one)) for one in (replace(here, tier="C"), here, here)]
+    assert sound[0] == sound[1]  # to the microsecond
+    assert sound[0] != weak
 
 
 def test_two_judges_share_an_archive(tmp_path: Path) -> None:

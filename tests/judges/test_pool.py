@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,9 +25,10 @@ from assay.config.load import load_plan
 from assay.config.sections import JudgeSettings
 from assay.errors import DataError, SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
-from assay.judges import pool, service
+from assay.judges import pool, service, terms
 from assay.judges.open import open_judge
 from assay.judges.terms import Terms, sendable, terms_of
+from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.train.stages import run_plan
 from assay.types import Call, Check, Exchange, Execution, Task, TestFunctions, Verdict
@@ -307,6 +309,18 @@ def test_a_service_with_a_token_refuses_others_and_the_token_is_never_shown(
         monkeypatch.setenv("ASSAY_TOKEN", TOKEN)
         judged = with_pool([url(server)], lambda judge: judge.run(JOBS[0]))
     assert judged.verdict is Verdict.PASS
+
+
+def test_services_of_two_tiers_are_two_judges(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weak = replace(probe_isolation(), tier="C")
+    monkeypatch.setattr(terms, "probe_isolation", lambda: weak)
+    with (
+        answering(lambda: b"") as other,
+        pytest.raises(SettingsError, match=r"tier is (A, not C|C, not A)"),
+    ):
+        with_pool([url(servers[0]), other], lambda judge: judge.run(JOBS[0]))
 
 
 @pytest.mark.long
