@@ -14,7 +14,7 @@ from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.judge.codec import Packer
 from assay.judge.kinds.driven_calls import ANSWERS, decide, plain_call
-from assay.languages import language_named
+from assay.languages import DRIVERS, language_named
 from assay.sandbox.program import Ended, Result
 from assay.tasks import task_from_dict
 from assay.types import Call, Execution, Task, Verdict
@@ -81,6 +81,25 @@ def answered(data: bytes, expected: Any = (1, 2), tolerance: float = 0.0) -> tup
     decision = decide(Result(Ended.EXITED, files={ANSWERS: data}), calls, "f")
     assert decision.total == len(calls)
     return decision.verdict, decision.passed
+
+
+SUCCESSORS = {
+    "javascript": "function {}(x) {{ return x + 1 }}", "ruby": "def {}(x) x + 1 end",
+    "go": "package main\nfunc {}(x int) int {{ return x + 1 }}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", sorted(SUCCESSORS.keys() & set(INSTALLED)))
+def test_a_function_may_be_called_as_a_variable_of_its_driver_is(language: str) -> None:
+    source = (DRIVERS / language_named(language).driver).read_text()
+    names = [
+        name for name in ("answers", "called", "calls", "given", "show", "text", "tokens")
+        if re.search(rf"\b{name}\b", source)
+    ]  # fmt: skip
+    tasks = [Task(name, "", (Call("[1]", "2"),), name, language=language) for name in names]
+    jobs = [Job(task, SUCCESSORS[language].format(task.id)) for task in tasks]
+    ended = judge_all(jobs)
+    assert {one.verdict for one in ended} == {Verdict.PASS}, [one.detail for one in ended]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 PROGRAM
 // Calls the program's function once for each list of arguments, and writes each answer as JSON.
-;(() => {
+;((called) => {
   const fs = require("fs");
-  const called = typeof FUNCTION === "function" ? FUNCTION : module.exports.FUNCTION;
   if (typeof called !== "function") throw new ReferenceError("FUNCTION is not defined");
   const special = (text) => /^-?\d+$/.test(text) ? BigInt(text) : Number(text);
   const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d[\d.eE+-]*/g;
@@ -37,4 +36,4 @@ PROGRAM
     }
   }
   fs.writeFileSync("answers", answers);
-})();
+})(typeof FUNCTION === "function" ? FUNCTION : module.exports.FUNCTION);
