@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -32,6 +32,10 @@ from assay.types import Execution, Task, Verdict
 Fields = Mapping[str, Any]
 SETS = 4
 """Task sets that stay loaded."""
+PLAIN = re.compile(r"[\w.-]*")
+"""A split that is no path."""
+OF_FOLDERS = ("harbor", "rtllm", "swe_bench")
+"""Task sets whose split may be a folder of any name."""
 
 
 def _known(language: str) -> str:
@@ -269,11 +273,12 @@ class CasesRequest(Request):
 
 
 def tasks_of(dataset: str) -> dict[str, Task]:
-    """The tasks of a set by their ids. Raises DataError for one of files, which clients may not
-    read; and as `load`.
+    """The tasks of a set by their ids. Raises DataError for one of files or folders, which
+    clients may not read; and as `load`.
     """
     name, split = split_spec(dataset)
-    if name == "jsonl" or is_file(split):
+    is_path = is_file(split) or not PLAIN.fullmatch(split)
+    if name == "jsonl" or is_path or (name in OF_FOLDERS and split and Path(split).exists()):
         raise DataError("dataset: files are not supported; name a task set, or ask /judge")
     return {task.id: task for task in _loaded(dataset)}
 

@@ -485,6 +485,8 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/run_jupyter", {"cells": [], "kernel": "ir"}, {}, 422, "'python3'"),
     ("POST", "/get_prompts", {"dataset": "jsonl:/etc/passwd"}, {}, 422, "files are not supported"),
     ("POST", "/get_prompts", {"dataset": "mbpp:a.jsonl"}, {}, 422, "files are not supported"),
+    ("POST", "/get_prompts", {"dataset": "harbor:/etc"}, {}, 422, "files are not supported"),
+    ("POST", "/get_prompts", {"dataset": "rtllm:tests"}, {}, 422, "files are not supported"),
     ("POST", "/get_prompts", {"dataset": "drill"}, {}, 422, "drills"),
     ("POST", "/submit", {**SUBMIT, "id": 7}, {}, 422, "'drills:test' has no task 7"),
     (
