@@ -268,4 +268,7 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
     tests = failing(
         {at: (execution.verdict, execution.detail) for at, execution in sorted(executions.items())}
     )
-    return replace(executions[first], detail=detail, tests=tests, **added, **largest)
+    forgeable = any(execution.forgeable for execution in executions.values())
+    return replace(
+        executions[first], detail=detail, tests=tests, forgeable=forgeable, **added, **largest
+    )

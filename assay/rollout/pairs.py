@@ -17,7 +17,8 @@ def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[li
 
     A row with `chosen`, `rejected` and either a `prompt` or the `task_id` of one of `tasks` is one
     group. Rows of the samples.jsonl of `assay eval` (`task_id`, `reply`, `verdict`) form one group
-    for each task. Raises DataError for any other row, and for a file without a pair.
+    for each task, in which a forgeable pass is none. Raises DataError for any other row, and for a
+    file without a pair.
     """
     by_id = {task.id: task for task in tasks}
     groups: dict[str, list[Sample]] = {}
@@ -39,7 +40,8 @@ def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[li
 
 def _answers(row: Row) -> Iterator[tuple[str, bool]]:
     if "reply" in row.fields:
-        yield row.text("reply"), row.text("verdict") == Verdict.PASS
+        forgeable = bool(row.fields.get("forgeable"))
+        yield row.text("reply"), row.text("verdict") == Verdict.PASS and not forgeable
     else:
         yield row.text("chosen"), True
         yield row.text("rejected"), False

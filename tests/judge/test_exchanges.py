@@ -11,6 +11,7 @@ import pytest
 from assay.errors import DataError
 from assay.judge import Job, Judge
 from assay.judge.exchange_runner import combined
+from assay.rewards.tests import score_execution
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn, programs_run
@@ -205,6 +206,14 @@ def test_a_definite_failure_outweighs_the_machines() -> None:
     assert combined(found).verdict is Verdict.WRONG
     assert combined({0: found[0], 1: found[1]}).detail == "test 2: gone"
     assert combined({0: found[0], 1: found[0]}).passed == 2
+
+
+def test_a_result_is_forgeable_where_that_of_one_check_is() -> None:
+    passed, wrong = Execution(Verdict.PASS, passed=1, total=1), Execution(Verdict.WRONG, total=1)
+    forged = replace(passed, forgeable=True)
+    assert not combined({0: passed, 1: forged}).proven
+    assert score_execution(combined({0: wrong, 1: forged}), fraction=True) == 0.0
+    assert combined({0: passed, 1: passed}).proven
 
 
 def test_a_wrong_answer_needs_no_run_of_the_reference(

@@ -194,7 +194,7 @@ def test_without_resampling_zero_variance_groups_stay(tmp_path: Path) -> None:
     assert [sample.passed for sample in seen.samples] == [True, True, True, False]
 
 
-def write_rows(folder: Path, *rows: dict[str, str]) -> Path:
+def write_rows(folder: Path, *rows: dict[str, object]) -> Path:
     file = folder / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
@@ -234,6 +234,13 @@ def test_a_pair_of_a_conversation_that_the_template_renders_again_has_the_answer
         for one in group
     ]
     assert learned == ["yes", "no"]
+
+
+def test_a_pass_that_a_program_could_have_forged_is_not_chosen(tmp_path: Path) -> None:
+    rows = [{"task_id": "t/1", "reply": reply, "verdict": "pass"} for reply in (WRONG, RIGHT)]
+    file = write_rows(tmp_path, {**rows[0], "forgeable": True}, {**rows[1], "forgeable": False})
+    ((forged, right),) = read_pairs(file, TASKS, Prompter(tiny_policy(tmp_path).chat))
+    assert (forged.passed, right.passed) == (False, True)
 
 
 def test_pairs_come_from_the_samples_of_an_evaluation_where_a_task_has_both(tmp_path: Path) -> None:
