@@ -273,9 +273,7 @@ class CasesRequest(Request):
 
 
 def tasks_of(dataset: str) -> dict[str, Task]:
-    """The tasks of a set by their ids. Raises DataError for one of files or folders, which
-    clients may not read; and as `load`.
-    """
+    """The tasks of a set by their ids. Raises DataError for files or folders, and as `load`."""
     name, split = split_spec(dataset)
     is_path = is_file(split) or not PLAIN.fullmatch(split)
     if name == "jsonl" or is_path or (name in OF_FOLDERS and split and Path(split).exists()):
