@@ -235,7 +235,7 @@ class PreparedTask:
             "stop_early": self._stop_early,
             "large": task.large,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
-            "checks": [[type(check).__name__, kind.wire(check)] for kind, check in self._kinds],
+            "checks": [[kind.wire.__module__, kind.wire(check)] for kind, check in self._kinds],
         }
         return json.dumps(fields)[1:]
 

@@ -29,7 +29,7 @@ class CheckJob(TypedDict):
     reference: str
     """Runs in the worker for expected values that are too large to send; else empty."""
     checks: list[Any]
-    """Each as the name of its class and what its kind makes of it (judge/kinds)."""
+    """Each as the module of its kind (judge/kinds) and what that makes of it."""
     order: list[int]
     """Numbers of the checks in the order in which to run them."""
     stop_early: bool

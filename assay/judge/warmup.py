@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from assay.judge import candidate, test_code, worker
+from assay.judge.kinds import asserts
 from assay.judge.protocol import CheckJob, Outcome
 from assay.judge.proxy import Connection
 from assay.sandbox import repl, script
@@ -48,8 +49,8 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     "stop_early": True, "large": False, "numpy": False, "mutates": False, "classes": [],
     "identity": False, "files": False, "doubt": "",
     "reply_mb": 1,
-    "checks": [["Check", "assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}"],
-               ["Check", "def check(f):\n    assert not f([])\ncheck(f)"]],
+    "checks": [[asserts.__name__, "assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}"],
+               [asserts.__name__, "def check(f):\n    assert not f([])\ncheck(f)"]],
 }  # fmt: skip
 
 

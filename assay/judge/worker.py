@@ -17,10 +17,11 @@ import re
 import socket
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
+from assay.judge import kinds
 from assay.judge.codec_types import COLLAPSE
-from assay.judge.kinds import asserts, calls, test_functions
 from assay.judge.kinds.calls import Bench, Caller
 from assay.judge.kinds.kind import Part
 from assay.judge.kinds.pytest_module import make_module
@@ -48,10 +49,14 @@ NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
 PYTEST = make_module()
-RUN: dict[str, Callable[[Any, int, Bench], list[Part]]] = {
-    "Check": asserts.run, "Call": calls.run, "TestFunctions": test_functions.run,
-}  # fmt: skip
-"""How a check is run, by the name of its class."""
+RUN: dict[str, Callable[[Any, int, Bench], list[Part]]] = {}
+"""How a check is run, by the module of its kind."""
+for _file in os.scandir(kinds.__path__[0]):
+    if _file.name.endswith(".py"):
+        with OPEN(_file.path, encoding="utf-8") as _source:
+            if "in_worker = " in _source.read():  # the others import much
+                _name = f"{kinds.__name__}.{_file.name[:-3]}"
+                RUN[_name] = import_module(_name).run
 
 
 def prepare(_: str, control: socket.socket) -> Callable[[], None]:

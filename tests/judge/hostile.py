@@ -22,6 +22,7 @@ from typing import Any
 
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import BUILTINS, CodecError, Opaque
+from assay.judge.kinds import asserts
 from assay.judge.protocol import CheckJob, WorkerReport
 from assay.judge.proxy import Connection
 from assay.judge.verdict import FAILURES, parse_report
@@ -114,7 +115,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     playing.start()
     job: CheckJob = {
         "program": "", "entry_point": "f", "setup": "", "checker": "", "reference": "",
-        "checks": [["Check", source] for source in CHECKS],
+        "checks": [[asserts.__name__, source] for source in CHECKS],
         "stop_early": False, "numpy": False, "mutates": mutates, "classes": [],
         "identity": False, "files": False, "doubt": "", "objects": handles,
         "large": False, "order": list(range(len(CHECKS))), "reply_mb": 1,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assay.judge import Job
+from assay.judge import Job, worker
+from assay.judge.kinds.kind import KINDS
 from assay.types import Verdict
 from tests.judge.jobs import judged_in_turn, programs_run, task
 
@@ -56,3 +57,7 @@ def __getattr__(name):
 def test_a_class_that_cannot_be_looked_up_is_the_programs_failure(program: str) -> None:
     (execution,) = judged_in_turn(Job(task("Stack", "assert Stack().size() == 1"), program))
     assert execution.verdict is Verdict.ERROR, execution
+
+
+def test_a_worker_has_the_run_of_each_kind_that_needs_it() -> None:
+    assert {kind.wire.__module__ for kind in KINDS.values() if kind.in_worker} == {*worker.RUN}

@@ -75,7 +75,8 @@ class Kind(Generic[C]):
     """
 
     in_worker: ClassVar[bool] = False
-    """Whether a worker calls the program's functions; else a run of the program alone decides."""
+    """Whether a worker calls the program's functions; else a run of the program alone decides. It
+    calls `run` of the kind's file for a check, which returns the check's parts."""
     own_time: ClassVar[bool] = False
     """Whether each check has the CPU time to itself."""
     identifies: ClassVar[bool] = True
@@ -116,7 +117,9 @@ class Kind(Generic[C]):
         return [KINDS[type(check)].run(check, program, language) for check in checks]
 
     def wire(self, check: C) -> Json:
-        """What a worker gets of it. Raises CodecError."""
+        """What a worker gets of it, for the `run` of the file that defines this method. Raises
+        CodecError.
+        """
         return None
 
     def code(self, check: C) -> list[str]:
