@@ -120,10 +120,12 @@ class Candidate:
         request, shares, changes = parts
         self.shared.take(changes, self.unpacker.value)
         if kind in ("answer", "digest"):
-            return ["value", self.answer_packed(kind, *request), self.shared.tell()]
-        value = self.requests[kind](*request)
-        packer = self.shared if shares or self.shared.has(value) else self.exports.packer
-        packed = packer.pack(value)
+            value = self.call(*request)
+            packed = self.data_packer.pack(digest(value) if kind == "digest" else value)
+        else:
+            value = self.requests[kind](*request)
+            packer = self.shared if shares or self.shared.has(value) else self.exports.packer
+            packed = packer.pack(value)
         return ["value", packed, self.shared.tell()]
 
     def load(
@@ -164,11 +166,6 @@ class Candidate:
         return function(
             *map(value, packed), **{name: value(data) for name, data in keywords.items()}
         )
-
-    def answer_packed(self, kind: str, *call: Any) -> Json:
-        """Call a function; what is no data in the answer is opaque."""
-        value = self.call(*call)
-        return self.data_packer.pack(digest(value) if kind == "digest" else value)
 
     def named_tuple(self, parts: Json) -> Any:
         """A named tuple of the test's."""

@@ -65,18 +65,13 @@ class Objects:
         number, name, names, is_data, bases, members = parts
         if number in self._types:
             return self._types[number]
-        is_named = type(number) is int and type(name) is str and type(names) is list
-        if not is_named:
+        if (type(number), type(name), type(names)) != (int, str, list):
             raise CodecError("malformed class")
         above = tuple(self._base(base) for base in bases)
         if not any(issubclass(base, Attributes) for base in above):
             error = any(issubclass(base, BaseException) for base in above)
             above = (RemoteError if error else RemoteValue if above else Remote, *above)
-        methods = frozenset(
-            name_of_method
-            for name_of_method in names
-            if type(name_of_method) is str and name_of_method in METHODS
-        )
+        methods = METHODS.keys() & {method for method in names if type(method) is str}
         namespace = {
             "_ref": RemoteRef(self._connection, number), "_own": methods,
             "_is_data": is_data is True, "__doc__": Attributes.__dict__["__doc__"],
