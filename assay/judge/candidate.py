@@ -170,7 +170,7 @@ class Candidate:
     def named_tuple(self, parts: Json) -> Any:
         """A named tuple of the test's."""
         name, fields, packed = parts
-        return named_type(name, *fields)(*self.unpacker.inner(packed))
+        return named_type(name, tuple(fields))(*self.unpacker.inner(packed))
 
     def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool, Any]:
         """The next items of an iterator, whether it has ended, and what it returned then."""
@@ -318,10 +318,8 @@ def foreign(value: object) -> int:
     return 1 + (kind.__eq__ is not object.__eq__)
 
 
-@cache
-def named_type(name: str, *fields: str) -> Any:
-    """The class of the test's named tuples of that name; making one takes long."""
-    return namedtuple(name, fields)
+named_type = cache(namedtuple)
+"""The class of the test's named tuples of that name; making one takes long."""
 
 
 def frame(*parts: Json) -> bytes:

@@ -186,17 +186,14 @@ class Unpacker:
         """One value. Raises CodecError, TooLargeError over the caps, and MemoryError."""
         self.left = self.nodes
         try:
-            return self._value(data, DEPTH)
+            return self.inner(data)
         except (CodecError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001  constructors of built-in types with hostile parts
             raise CodecError(f"malformed value: {type(error).__name__}") from None
 
-    def inner(self, data: Json) -> Any:
-        """A part of a value, for what rebuilds a further tag."""
-        return self._value(data, DEPTH)
-
-    def _value(self, data: Json, depth: int) -> Any:
+    def inner(self, data: Json, depth: int = DEPTH) -> Any:
+        """A part of a value."""
         kind = type(data)
         if kind in BARE_OR_FLOAT:
             return data
@@ -214,7 +211,7 @@ class Unpacker:
         written, rebuild = REBUILD[tag]
         if type(parts) is not written:
             raise CodecError(f"malformed {tag}")
-        return rebuild(self._value(parts, depth - 1))
+        return rebuild(self.inner(parts, depth - 1))
 
     def _items(self, items: list[Json], depth: int) -> list[Any]:
         self.left -= len(items)
@@ -222,7 +219,7 @@ class Unpacker:
             raise TooLargeError(f"a value has more than {self.nodes} parts")
         if set(map(type, items)) <= BARE_OR_FLOAT:
             return items
-        return [self._value(item, depth) for item in items]
+        return [self.inner(item, depth) for item in items]
 
 
 def _no_constant(text: str) -> None:

@@ -81,12 +81,11 @@ BUILTINS: dict[str, Any] = {
         divmod, pow, hash,
     )
 }  # fmt: skip
-EXCEPTIONS = {
+BUILTINS |= {
     name: kind
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, BaseException)
 }
-BUILTINS |= EXCEPTIONS
 BUILTIN_NAMES = {id(builtin): name for name, builtin in BUILTINS.items()}
 
 

@@ -256,10 +256,9 @@ class Arrivals:
         self.running: dict[int, tuple[RemoteRef, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
         self._connection = connection
-        self.objects: Objects | None = None
+        objects = Objects(connection, self.opaque, lambda data: self.unpacker.inner(data))
+        self.objects = objects if connection.job["objects"] else None
         """Where there may be classes of the program's, and so objects."""
-        if connection.job["objects"]:
-            self.objects = Objects(connection, self.opaque, lambda data: self.unpacker.inner(data))
         data: dict[str, Callable[[Json], Any]] = {"opaque": self.opaque, "numpy": self._numpy}
         self.unpacker = Unpacker({
             **data, "graph": self._graph, "error": self.error, "builtin": self._builtin,
