@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
-BINARY = "add sub mul truediv floordiv mod pow matmul lshift rshift and_ or_ xor"
+BINARY = "add sub mul truediv floordiv mod pow matmul lshift rshift and or xor"
 _IN_PLACE = "iadd isub imul itruediv ifloordiv imod ipow imatmul ilshift irshift iand ior ixor"
 _OTHERS = "neg pos abs invert index getitem setitem delitem contains"
 
@@ -26,16 +26,12 @@ def special(name: str, of: Any, *operands: Any) -> Any:
     return getattr(type(of), name)(of, *operands)
 
 
-def dunder(name: str) -> str:
-    """`and_` is `__and__`."""
-    return f"__{name.strip('_')}__"
+dunder = "__{}__".format
+_OF_OPERATOR = [*map(dunder, f"{BINARY} {_IN_PLACE} {_OTHERS}".split())]
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in COMPARISONS},
-    **{
-        dunder(name): getattr(operator, name) for name in f"{BINARY} {_IN_PLACE} {_OTHERS}".split()
-    },
+    **{name: getattr(operator, name) for name in (*COMPARISONS, *_OF_OPERATOR)},
     **{
         dunder(kind.__name__): kind
         for kind in (len, iter, next, bool, hash, str, repr, format, int, float, complex, bytes,

@@ -153,12 +153,12 @@ def signature(rows: list[Any]) -> Any:
     ])  # fmt: skip
 
 
-def forwarding(name: str, operation: str) -> Callable[..., Any]:
+def forwarding(name: str) -> Callable[..., Any]:
     """The special method that carries out an operation there."""
     if name in COMPARISONS:
         return lambda self, other: compared(self, name, other)
     if name in REFLECTED:
-        return lambda self, other: operate(self, operation, other, self)
+        return lambda self, other: operate(self, REFLECTED[name], other, self)
     return lambda self, *operands: operate(self, name, self, *operands)
 
 
@@ -212,8 +212,7 @@ async def leave_later(remote: object, *about: Any) -> bool:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: forwarding(name, name) for name in OPERATIONS},
-    **{name: forwarding(name, operation) for name, operation in REFLECTED.items()},
+    **{name: forwarding(name) for name in (*OPERATIONS, *REFLECTED)},
     "__call__": call,
     "__await__": lambda self: awaited(ref_of(self)).__await__(),
     "__exit__": leave,
