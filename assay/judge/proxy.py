@@ -79,8 +79,9 @@ class Connection(RemoteProgram):
     def load(self) -> None:
         """Send the program."""
         job = self.job
-        parts = job["program"], job["entry_point"], job["classes"], job["files"], job["objects"]
-        self.requests.load(*parts)
+        self.requests.load(
+            job["program"], job["entry_point"], job["classes"], job["files"], job["objects"]
+        )
 
     def is_forgeable(self) -> bool:
         """Whether the program has decided anything that the test relies on."""
