@@ -108,9 +108,7 @@ class Objects:
     def _base(self, base: Json) -> type:
         if type(base) is list:
             return self._type(base)
-        if base in IMMUTABLE:
-            return IMMUTABLE[base]
-        kind = error_type(base)
+        kind: type | None = IMMUTABLE.get(base) or error_type(base)
         if kind is None:
             raise CodecError("unknown base class")
         if issubclass(kind, STEERING):
