@@ -10,8 +10,7 @@ from assay.check.findings import Finding, Flaw
 from assay.check.shown_answers import shown_answer
 from assay.errors import MachineError
 from assay.judge import Job, Judge, judge_all
-from assay.judge.protocol import FAILS_TOO
-from assay.judge.verdict import cannot_be_judged
+from assay.judge.protocol import CANNOT, FAILS_TOO
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import HASH_SEEDS
@@ -86,7 +85,7 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     searches = run_sync(runner.search(targets))
     for number, raw, places in zip(open_tasks, attacks, searches, strict=True):
         # what an attack makes a check do that cannot be judged is no fault of the task
-        judged = {name: run for name, run in raw.items() if not cannot_be_judged(run)}
+        judged = {name: run for name, run in raw.items() if not run.detail.startswith(CANNOT)}
         findings[number] += [*_from_attacks(judged), *_not_judged(judged.values()), *places]
     return findings
 

@@ -23,6 +23,7 @@ from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import Row
+from assay.types import Exchange, Task
 from tests.check.flawed import FOUND, KEPT, ROWS, row, write
 from tests.end_to_end.recipes import assay, command
 
@@ -203,6 +204,15 @@ def test_a_task_that_the_judge_refuses_does_not_stop_the_others() -> None:
         (Flaw.NOT_JUDGED, "refused: task 'refused' has no checks: no program can be judged")
     ]
     assert fine == []
+
+
+@pytest.mark.long
+def test_a_checker_that_hangs_on_what_attacks_print_is_a_finding() -> None:
+    checker = "def check(*texts):\n    while True: pass"
+    task = Task("hang", "Print 2.", (Exchange("1", "2"),), "", checker=checker)
+    runner = ProgramRunner(Limits(cpu_seconds=0.1, wall_seconds=1), slots=2)
+    (findings,) = run_trials([task], runner)
+    assert Flaw.NOT_JUDGED in {finding.flaw for finding in findings}
 
 
 @pytest.mark.long
