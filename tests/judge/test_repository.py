@@ -410,12 +410,12 @@ def test_a_verdict_is_not_kept_for_another_tree_or_other_packages(tmp_path: Path
     packages.mkdir(parents=True)
     task = calc_task(tree, roots=(str(tmp_path / "venv"),))
     keys = [key_of(task)]
-    newer = packages.parents[1] / "python3.12/site-packages"
-    newer.mkdir(parents=True)
-    for path in (tree / "new", packages / "x-1.dist-info", newer / "x-1.dist-info"):
+    for path in (tree / "new", packages / "x-1.dist-info"):
         path.touch()
         assert key_of(task) == key_of(task) not in keys
         keys.append(key_of(task))
+    packages.parent.rename(packages.parents[1] / "python3.12")  # the same packages of another Python
+    assert key_of(task) not in keys
 
 
 @pytest.mark.parametrize(
