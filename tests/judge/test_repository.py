@@ -414,7 +414,7 @@ def test_a_verdict_is_not_kept_for_another_tree_or_other_packages(tmp_path: Path
         path.touch()
         assert key_of(task) == key_of(task) not in keys
         keys.append(key_of(task))
-    packages.parent.rename(packages.parents[1] / "python3.12")  # the same packages of another Python
+    packages.parent.rename(packages.parents[1] / "python3.12")  # another Python, same packages
     assert key_of(task) not in keys
 
 
