@@ -6,7 +6,6 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -187,15 +186,12 @@ class PreparedTask:
         source = program.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(source, key=self.digest, digest_size=32).digest()
 
-    def checked(self, program: str, features: ProxyFeatures, order: Sequence[int] = ()) -> Program:
-        """A function with a worker that runs its checks, in this order of their numbers or as they
-        stand. Raises CodecError.
-        """
+    def checked(self, program: str, features: ProxyFeatures) -> Program:
+        """A function with a worker that runs its checks. Raises CodecError."""
         fields = {
             "program": program,
             "mutates": features.mutates,
             "objects": features.objects,
-            "order": order or list(range(self.total)),
         }
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),

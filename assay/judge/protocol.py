@@ -30,8 +30,6 @@ class CheckJob(TypedDict):
     """Runs in the worker for expected values that are too large to send; else empty."""
     checks: list[Any]
     """Each as the module of its kind (judge/kinds) and what that makes of it."""
-    order: list[int]
-    """Numbers of the checks in the order in which to run them."""
     stop_early: bool
     large: bool
     """Whether answers are digests where they are too large to be sent."""

@@ -45,7 +45,7 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     return found
 """,
     "setup": "from typing import List", "entry_point": "f", "checker": "",
-    "reference": "", "order": [0, 1], "objects": False,
+    "reference": "", "objects": False,
     "stop_early": True, "large": False, "numpy": False, "mutates": False, "classes": [],
     "identity": False, "files": False, "doubt": "",
     "reply_mb": 1,

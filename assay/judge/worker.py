@@ -111,7 +111,7 @@ def wants_objects(job: CheckJob, detail: str) -> bool:
 def run_checks(
     connection: Connection, next_step: Callable[[], None] = lambda: None
 ) -> WorkerReport:
-    """Run a job's checks in its order; tells the sandbox by `next_step` when a call begins."""
+    """Run a job's checks; tells the sandbox by `next_step` when a call begins."""
     ended: list[Outcome] = []
     job, requests, setup_error = connection.job, connection.requests, ""
     caller = Caller(connection, next_step)
@@ -129,8 +129,8 @@ def run_checks(
         setup_error = setup_error or caller.load_checker()
         for name, check in [] if setup_error else job["checks"]:
             parts += RUN[name](check, len(parts), bench)
-        for number in [] if setup_error else job["order"]:
-            ended.append(parts[number]())
+        for part in parts:
+            ended.append(part())
             if requests.failure or (job["stop_early"] and ended[-1].how != "held"):
                 break
         requests.finish()

@@ -118,7 +118,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
         "checks": [[asserts.__name__, source] for source in CHECKS],
         "stop_early": False, "numpy": False, "mutates": mutates, "classes": [],
         "identity": False, "files": False, "doubt": "", "objects": handles,
-        "large": False, "order": list(range(len(CHECKS))), "reply_mb": 1,
+        "large": False, "reply_mb": 1,
     }  # fmt: skip
     with ours:
         ours.setsockopt(
