@@ -30,29 +30,21 @@ MENTIONS_FILES = re.compile(
 BROKEN = "the compiler fails on a hello too; `assay doctor --self-test` says why"
 
 
+class Compiled(NamedTuple):
+    """What came of a compiler."""
+
+    result: Result
+    output: bytes | Executable | None = None
+    """The file `program`; None where it made none."""
+
+
 class Build(NamedTuple):
-    """A program that is ready to run from its standard input."""
+    """A program that is ready to run from its standard input, as long as this is there."""
 
     program: Program | Execution
     """The compiler's failure where there is none."""
-    compiled: Result | None = None
-    """The compiler's result; None where nothing is compiled."""
-    executable: Executable | None = None
-    """What the program executes, which is there as long as this."""
-
-
-class Compiled(NamedTuple):
-    """What a compiler made of a source, and its result."""
-
-    result: Result
-    data: bytes | None = None
-    """The file `program`; None where it made nothing, or an executable."""
-    executable: Executable | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it made nothing."""
-        return self.data is None and self.executable is None
+    compiled: Compiled | None = None
+    """None where nothing is compiled."""
 
 
 def folder_of(program: str) -> Folder | None:
@@ -79,7 +71,7 @@ class Builds:
         factor = min(time_factor * language.time_factor, LONGEST)
         if language.warm and folder is None:
             return Build(Program(encoded, pool=pool or pool_for(source), time_factor=factor))
-        target, compiled = folder or Folder(), None
+        target, compiled, executable = folder or Folder(), None, ""
         files = {**language.files, **target.files, language.source: encoded}
         if len(files) >= WORK_FILES or sum(map(len, files.values())) > WORK_MB * MIB:
             most = f"at most {WORK_FILES:,} files of {WORK_MB} MiB together"
@@ -87,17 +79,17 @@ class Builds:
         argv = _located(language.run, language)
         if language.compile:
             compiled = await self._compiled(language, source, files)
-            if compiled.failed:
-                return Build(compile_failure(compiled.result), compiled.result)
-            binary = {"program": compiled.data} if compiled.data is not None else {}
-            files = {**binary, **target.files}
+            if compiled.output is None:
+                return Build(compile_failure(compiled.result), compiled)
+            if isinstance(compiled.output, Executable):
+                files, executable = {**target.files}, compiled.output.path
+            else:
+                files = {"program": compiled.output, **target.files}
         program = command(
             argv, target._replace(files=files), starts_processes=language.starts_processes,
             runtime_mb=language.runtime_mb, time_factor=factor, environment=language.environment,
         )  # fmt: skip
-        if compiled and compiled.executable:
-            program = program._replace(executable=compiled.executable.path)
-        return Build(program, compiled and compiled.result, compiled and compiled.executable)
+        return Build(program._replace(executable=executable), compiled)
 
     async def _compiled(
         self, language: Language, source: str, files: Mapping[str, bytes]
@@ -108,15 +100,12 @@ class Builds:
         parts = (*language.compile, *language.versions(), *files.items())
         key = hashlib.sha256(repr(parts).encode()).digest()
         compiled = await self._made.get_or_make(key, partial(self._compile, language, files))
-        hello, lost = language.hello, compiled.result.ended is Ended.LOST
-        if compiled.failed and not lost and hello not in ("", source):
-            lost = isinstance((await self.build(language, hello)).program, Execution)
-            compiled = (
-                Compiled(compiled.result._replace(ended=Ended.LOST, detail=BROKEN))
-                if lost
-                else compiled
-            )
-        if lost or (compiled.failed and source == hello):
+        failed, lost = compiled.output is None, compiled.result.ended is Ended.LOST
+        if failed and not lost and language.hello not in ("", source):
+            hello = await self.build(language, language.hello)
+            if lost := isinstance(hello.program, Execution):
+                compiled = Compiled(compiled.result._replace(ended=Ended.LOST, detail=BROKEN))
+        if lost or (failed and source == language.hello):
             self._made.pop(key, None)
         return compiled
 
@@ -126,12 +115,10 @@ class Builds:
             starts_processes=True, runtime_mb=1024, time_factor=COMPILE_FACTOR,
             environment=language.environment,
         ))  # fmt: skip
-        compiled, result = result.files.get("program"), result._replace(files={})
-        if compiled is None or result.ended is not Ended.EXITED or result.status != 0:
+        output, result = result.files.get("program"), result._replace(files={})
+        if output is None or result.ended is not Ended.EXITED or result.status != 0:
             return Compiled(result)
-        if language.run[0] == "./program":
-            return Compiled(result, executable=Executable(compiled))
-        return Compiled(result, compiled)
+        return Compiled(result, Executable(output) if language.run[0] == "./program" else output)
 
     def close(self) -> None:
         """Cancel the compilers that run."""

@@ -82,26 +82,16 @@ class ExchangeRunner:
             async with self._boxes:
                 judged = {at: await self._in_boxes(judge) for at, judge in enumerate(judges)}
             return combined(judged) if len(judged) > 1 else judged[0]
-        language, builds = runs[0].language or task.language, dict[object, Build]()
-        for key, run in {made_of(run): run for run in runs if not run.decided}.items():
-            source = run.source
-            texts = dict(run.files) | ({language.beside: run.beside} if run.beside else {})
-            files = {name: encoded(text) for name, text in texts.items()}
-            used = Folder(files, run.fetch) if files or run.fetch else None
-            folder = used or (None if run.pool else folder_of(source))
-            pool = run.pool or pool_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
-            runner = language_named("python") if run.pool else language
-            factor = features.time_factor
-            builds[key] = await self.builds.build(runner, source, folder, factor, pool)
 
         async def run_one(at: int) -> Execution:
             to_run = runs[at]
+            language = to_run.language or task.language
             if to_run.decided:
                 return Execution(**to_run.decided._asdict())
-            program = builds[made_of(to_run)].program
-            if isinstance(program, Execution):
-                return program
-            result = await self.started(program, to_run.stdin, language)
+            build = await self._build(to_run, task, language, features.time_factor)
+            if isinstance(build.program, Execution):
+                return build.program
+            result = await self.started(build.program, to_run.stdin, language)
             return await self.decided(result, to_run, checker or DEFAULT_CHECKER)
 
         if len(runs) == 1 and (runs[0].decide or runs[0].decided):
@@ -117,6 +107,17 @@ class ExchangeRunner:
             if executions[at].verdict is not Verdict.PASS:
                 break
         return combined(executions)
+
+    async def _build(
+        self, run: ProgramRun, task: PreparedTask, language: Language, time_factor: float
+    ) -> Build:
+        texts = dict(run.files) | ({language.beside: run.beside} if run.beside else {})
+        files = {name: encoded(text) for name, text in texts.items()}
+        used = Folder(files, run.fetch) if files or run.fetch else None
+        folder = used or (None if run.pool else folder_of(run.source))
+        pool = run.pool or pool_for(run.source, numeric=task.numeric, hash_seed=task.hash_seed)
+        runner = language_named("python") if run.pool else language
+        return await self.builds.build(runner, run.source, folder, time_factor, pool)
 
     async def _in_boxes(self, judge: Callable[[Sandbox, bool], Awaitable[Execution]]) -> Execution:
         """What comes of boxes, which are opened once more where the machine fails one. Raises
@@ -234,11 +235,6 @@ def reading(task: PreparedTask, at: int, run: ProgramRun, texts: dict[int, str])
         return run.decide(result) if run.decide else Decision(Verdict.PASS)
 
     return run._replace(decide=decide)
-
-
-def made_of(run: ProgramRun) -> object:
-    """What the program of a run is made ready from."""
-    return run.source, run.beside, run.files, run.fetch, run.pool
 
 
 def encoded(stdin: str) -> bytes:

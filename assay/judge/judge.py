@@ -128,7 +128,7 @@ class Judge(AnyJudge):
         folder = folder or folder_of(program)
         resolved = language_named(language) if isinstance(language, str) else language
         build = await self._exchanges.builds.build(resolved, program, folder, factor)
-        compiled = build.compiled and await self._exchanges.decided(build.compiled)
+        compiled = build.compiled and await self._exchanges.decided(build.compiled.result)
         if isinstance(build.program, Execution):
             return Run(build.program, compiled)
         ready = build.program._replace(wall_seconds=min(seconds or 0.0, most))

@@ -42,7 +42,7 @@ def ends(builds: Builds, *sources: str, language: Language = CPP) -> list[Ended 
     async def all_of_them() -> list[Build]:
         return await asyncio.gather(*(builds.build(language, source) for source in sources))
 
-    return [one.compiled and one.compiled.ended for one in asyncio.run(all_of_them())]
+    return [one.compiled and one.compiled.result.ended for one in asyncio.run(all_of_them())]
 
 
 @needs_cpp
