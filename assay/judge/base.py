@@ -61,7 +61,7 @@ class AnyJudge(ABC):
 
     def __init__(self, allow_forgeable: bool) -> None:
         self.allow_forgeable = allow_forgeable
-        self._cache = VerdictCache()
+        self._cache = VerdictCache(CACHED)
         self._reported: BoundedDict[str, None] = BoundedDict(CACHED)
         self._breaker = CircuitBreaker()
 

@@ -9,14 +9,14 @@ import json
 import logging
 import sqlite3
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 import assay
-from assay.errors import SandboxError
+from assay.errors import DataError
 from assay.judge.verdict import execution_of
 from assay.types import Execution, Verdict
 
@@ -120,19 +120,31 @@ class BoundedDict(OrderedDict[K, V]):
 
 
 class SharedWork(BoundedDict[K, asyncio.Task[V]]):
-    """What is made once for all who ask for a key."""
+    """What is made once for all who ask for a key, and cancelled where nobody waits any more."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._waiters = Counter[asyncio.Task[V]]()
 
     async def get_or_make(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """What `make` returns, which is made again after a SandboxError. One who asks may be
-        cancelled alone.
-        """
-        if key not in self:
-            self[key] = asyncio.ensure_future(make())
+        """What `make` returns or a DataError that it raises; after any other it is made again."""
+        task = self.pop(key, None) or asyncio.ensure_future(make())
+        self[key] = task  # as the newest
+        self._waiters[task] += 1
         try:
-            return await asyncio.shield(self[key])
-        except SandboxError:
+            return await asyncio.shield(task)
+        except DataError:
+            raise
+        except Exception:
             self.pop(key, None)
             raise
+        finally:
+            self._waiters[task] -= 1
+            if not self._waiters[task]:
+                del self._waiters[task]
+                if not task.done():
+                    task.cancel()
+                    self.pop(key, None)
 
     def close(self) -> None:
         """Cancel what is being made."""
@@ -140,16 +152,10 @@ class SharedWork(BoundedDict[K, asyncio.Task[V]]):
             task.cancel()
 
 
-class VerdictCache:
-    """The last CACHED executions by key, and all of them in `archive`. A program that is being
-    judged is judged once for all who ask.
-    """
+class VerdictCache(SharedWork[bytes, Execution]):
+    """The last CACHED executions by key, and all of them in `archive`."""
 
-    def __init__(self, archive: Archive | None = None) -> None:
-        self.archive = archive
-        self._cached: BoundedDict[bytes, Execution] = BoundedDict(CACHED)
-        self._running: dict[bytes, asyncio.Task[Execution]] = {}
-        self._waiters: dict[bytes, int] = {}
+    archive: Archive | None = None
 
     async def get_or_run(
         self,
@@ -157,36 +163,18 @@ class VerdictCache:
         judge: Callable[[], Awaitable[Execution]],
         lasts: Callable[[Execution], bool] = lambda _: True,
     ) -> Execution:
-        """The execution of `key`, from `judge` where it is not cached. A run for which nobody waits
-        any more is cancelled. It is cached if it `lasts`, too.
+        """The execution of `key`, from `judge` where it is not cached. It is cached if it `lasts`,
+        too.
         """
-        if (execution := self._get(key)) is not None:
-            return execution
-        if key not in self._running:
-            self._running[key] = asyncio.ensure_future(judge())
-        task = self._running[key]
-        self._waiters[key] = self._waiters.get(key, 0) + 1
-        try:
-            execution = await asyncio.shield(task)
-        finally:
-            self._waiters[key] -= 1
-            if not self._waiters[key]:
-                del self._waiters[key], self._running[key]
-                task.cancel()
-        lasting = execution.verdict not in NOT_LASTING and lasts(execution)
-        if lasting and key not in self._cached:
-            self._put(key, execution)
-            if self.archive:
+
+        async def run() -> Execution:
+            stored = self.archive.get(key) if self.archive else None
+            execution = stored or await judge()
+            lasting = stored or (execution.verdict not in NOT_LASTING and lasts(execution))
+            if self.archive and lasting and not stored:
                 self.archive.put(key, execution)
-        return execution
+            if not lasting or len(execution.output) + len(execution.stderr) > PRINTED_CHARACTERS:
+                self.pop(key, None)
+            return execution
 
-    def _get(self, key: bytes) -> Execution | None:
-        stored = self._cached.pop(key, None)
-        execution = stored or (self.archive.get(key) if self.archive else None)
-        if execution is not None:
-            self._put(key, execution)  # as the newest
-        return execution
-
-    def _put(self, key: bytes, execution: Execution) -> None:
-        if len(execution.output) + len(execution.stderr) <= PRINTED_CHARACTERS:
-            self._cached[key] = execution
+        return await self.get_or_make(key, run)

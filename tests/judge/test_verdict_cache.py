@@ -45,7 +45,7 @@ class Counting:
 
 def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
     async def asked_twice(verdict: Verdict) -> int:
-        cache, judge = VerdictCache(), Counting(verdict, verdict)
+        cache, judge = VerdictCache(8), Counting(verdict, verdict)
         judge.go.set()
         await cache.get_or_run(b"k", judge)
         await cache.get_or_run(b"k", judge)
@@ -62,7 +62,7 @@ def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
 
 def test_a_program_that_is_being_judged_is_judged_once_for_all_who_ask() -> None:
     async def eight_ask() -> tuple[int, set[Verdict]]:
-        cache, judge = VerdictCache(), Counting(Verdict.TIMEOUT)
+        cache, judge = VerdictCache(8), Counting(Verdict.TIMEOUT)
         asking = [asyncio.create_task(cache.get_or_run(b"k", judge)) for _ in range(8)]
         await asyncio.sleep(0)
         asking[0].cancel()
@@ -75,7 +75,7 @@ def test_a_program_that_is_being_judged_is_judged_once_for_all_who_ask() -> None
 
 def test_what_nobody_waits_for_any_more_is_dropped() -> None:
     async def all_leave() -> bool:
-        cache, judge = VerdictCache(), Counting(Verdict.PASS)
+        cache, judge = VerdictCache(8), Counting(Verdict.PASS)
         asking = [asyncio.create_task(cache.get_or_run(b"k", judge)) for _ in range(3)]
         await asyncio.sleep(0)
         for task in asking:
@@ -229,7 +229,7 @@ def test_of_what_is_kept_the_first_is_forgotten() -> None:
 
 def test_executions_that_printed_much_are_judged_again() -> None:
     async def asked_twice(printed: int) -> int:
-        cache, asked = VerdictCache(), 0
+        cache, asked = VerdictCache(8), 0
 
         async def judge() -> Execution:
             nonlocal asked
