@@ -33,10 +33,10 @@ MODULES = {
     " isolation work_dir program sockets ending script repl zygote launch processes slot"
     " runs supervisor box_files box_init box_zygote box client",
     "judge": "protocol codec_types files codec operations task_code checkers shared_data requests"
-    " remote unpack_objects proxy test_code answer_text verdict"
+    " remote unpack_objects proxy test_code answer_text verdict verdict_cache"
     " patches repository_runner images repository_tree canaries"
     " kinds normal_form worker object_table candidate"
-    " warmup verdict_cache prepared_task builds exchange_runner references"
+    " warmup prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind calls asserts driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions repository_cheats"

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from assay.errors import RolloutLostError
-from assay.judge.verdict import CircuitBreaker
+from assay.judge.verdict import LIMITS, CircuitBreaker
 from assay.sandbox.client import Sandbox
 from assay.sandbox.ending import KILLED
 from assay.sandbox.program import INTERPRETERS, Ended, Program
 from assay.sandbox.repl import DONE, RAISED
 
 ENDS = {DONE: "done", RAISED: "error"}
-LIMITS = {
-    Ended.CPU: "timeout", Ended.WALL: "timeout", Ended.MEMORY: "memory", Ended.PRINTED: "output",
-}  # fmt: skip
 SHOWN = 4096
 """Bytes of a block's output that are shown of its head, and of its tail."""
 STAYS = ("done", "error")
@@ -111,7 +108,7 @@ class Interpreter:
         self._session = result.session
         if result.ended is Ended.LOST:
             raise RolloutLostError(result.detail)
-        ended = ENDS.get(result.report) or LIMITS.get(result.ended, "died")
+        ended = ENDS.get(result.report) or str(LIMITS.get(result.ended, "died"))
         return observe(shortened(result.stdout), ended, result.detail)
 
     def _leave(self) -> None:

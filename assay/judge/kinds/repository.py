@@ -29,6 +29,7 @@ from assay.judge.patches import safe_path
 from assay.judge.protocol import SETUP
 from assay.judge.repository_tree import digest_of, import_paths, modules, packages_of, tree_of
 from assay.judge.verdict import measured
+from assay.judge.verdict_cache import BoundedDict
 from assay.sandbox.access import INTERPRETER
 from assay.sandbox.box import Box, BoxSpec
 from assay.sandbox.program import ENVIRONMENT, Ended, Result
@@ -74,9 +75,8 @@ and where it has the same.
 """
 HIDDEN = ".tests"
 """Where hidden tests lie while a change is made, in the box's folder for temporary files."""
-REFERENCES: dict[tuple[RepositoryTests, str], dict[str, str]] = {}
-"""Outcomes of some tests with a right change; of the last MOST_REFERENCES."""
-MOST_REFERENCES = 512
+REFERENCES: BoundedDict[tuple[RepositoryTests, str], dict[str, str]] = BoundedDict(512)
+"""Outcomes of some tests with a right change."""
 
 
 async def grade(
@@ -91,8 +91,6 @@ async def grade(
     if execution.verdict not in (Verdict.PASS, Verdict.WRONG) or not doubtful:
         return execution
     alone = replace(check, fail_to_pass=(), pass_to_pass=())
-    while (alone, reference) not in REFERENCES and len(REFERENCES) >= MOST_REFERENCES:
-        del REFERENCES[next(iter(REFERENCES))]
     outcomes = REFERENCES.setdefault((alone, reference), {})
     if unknown := tuple(name for name in doubtful if name not in outcomes):
         right = await attempt(replace(alone, pass_to_pass=unknown), reference, sandbox)
