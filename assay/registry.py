@@ -69,13 +69,15 @@ def shipped(package: str, kind: str) -> dict[str, Shipped]:
     """The plug-ins in the folder of `package` by name, read from their source without an import.
 
     A plug-in is a function under a decorator with the name of its kind: `@reward`,
-    `@algorithm(Settings)`, `@task_set`, `@environment_with(script)`.
+    `@algorithm(Settings)`, `@task_set`, `@environment_with(script)`. Or it is data, and its
+    module says what it is: `language("rust", Language(...))`.
     """
     spec = importlib.util.find_spec(package)
     word = kind.replace(" ", "_")
     decorated = re.compile(
         rf"^@{word}(?:_with)?\b.*?^(?:async )?def .*?(?=^[^\s)]|\Z)", re.M | re.S
     )
+    as_data = re.compile(rf'^{word}\("(\w+)"', re.M)
     plugins: dict[str, Shipped] = {}
     for folder in (spec and spec.submodule_search_locations) or ():
         for file in [*Path(folder).glob("*.py"), *Path(folder).glob("*/__init__.py")]:
@@ -85,6 +87,9 @@ def shipped(package: str, kind: str) -> dict[str, Shipped]:
                 node = ast.parse(function).body[0]
                 text = ast.get_docstring(node) or ast.get_docstring(ast.parse(source))
                 plugins[node.name] = Shipped(f"{package}.{module}", _first_sentence(text))
+            for name in as_data.findall(source):
+                text = ast.get_docstring(ast.parse(source))
+                plugins[name] = Shipped(f"{package}.{module}", _first_sentence(text))
     return dict(sorted(plugins.items()))
 
 
@@ -132,6 +137,8 @@ class Registry(Generic[T]):
         if name in self._shipped:
             return self._shipped[name].summary
         item = self[name]
+        if title := getattr(item, "title", ""):
+            return f"{title}."
         module = inspect.getmodule(item)
         return _first_sentence(inspect.getdoc(item) or (module.__doc__ if module else ""))
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from assay.languages import Language, language
 
-
-@language
-def perl() -> Language:
-    """Perl 5."""
-    return Language(
-        title="Perl", source="main.pl", fences=("pl",), package="perl",
-        run=("perl", "main.pl"),
-        hello='print "hello\\n";',
-        lazy={"empty": "", "echo": "print while <STDIN>;"},
-    )  # fmt: skip
+language("perl", Language(
+    title="Perl", source="main.pl", fences=("pl",), package="perl",
+    run=("perl", "main.pl"),
+    hello='print "hello\\n";',
+    lazy={"empty": "", "echo": "print while <STDIN>;"},
+))  # fmt: skip

@@ -102,11 +102,12 @@ def test_a_language_of_a_plug_in_is_known_though_others_were_asked_for_before(
     monkeypatch.setattr(languages, "_items", {name: languages[name] for name in languages})
     assert canonical("py") == "python"
     (tmp_path / "lua.py").write_text(
-        "from assay.languages import Language, language\n@language\ndef lua():\n"
-        "    return Language(title='Lua', source='main.lua', fences=('luau',), run=('lua',))\n"
+        "from assay.languages import Language, language\nlanguage('lua', Language(title='Lua',"
+        " source='main.lua', fences=('luau',), run=('lua',)))\n"
     )
     load_plugins(("lua.py",), tmp_path)
     assert canonical("luau") == "lua"
+    assert languages.summary("lua") == "Lua."
 
 
 def test_two_plug_in_files_of_the_same_name_in_different_folders_are_both_loaded(

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -175,8 +175,8 @@ class Language:
         return [version(self.locate(tool), *how) for tool in self.tools]
 
 
-languages: Registry[Callable[[], Language]] = Registry("language", "assay.languages")
-language = languages.register
+languages: Registry[Language] = Registry("language", "assay.languages")
+language = languages.add
 
 
 @cache
@@ -191,23 +191,17 @@ def canonical(name: str) -> str:
 
 def aliases() -> dict[str, str]:
     """Each language by its own name and by the names of its fences."""
-    return _aliases(tuple(languages))
+    return {alias: name for name in languages for alias in (name, *languages[name].fences)}
 
 
-@cache
-def _aliases(names: tuple[str, ...]) -> dict[str, str]:
-    return {alias: name for name in names for alias in (name, *languages[name]().fences)}
-
-
-@cache
 def language_named(name: str) -> Language:
     """The language by its name or a name of its fences. Raises DataError for an unknown one."""
-    return languages[canonical(name)]()
+    return languages[canonical(name)]
 
 
 def paths_read() -> list[str]:
     """What the tools of all languages read outside of the system's folders."""
-    return [path for name in languages for path in language_named(name).reads]
+    return [path for name in languages for path in languages[name].reads]
 
 
 @cache

@@ -1,5 +1,5 @@
-"""Final answers of questions, such as numbers and formulas: what a reply gives in the place of a
-program.
+"""The final answer of a reply: its last box, or what follows `####`; else its last number. Answers
+are numbers or formulas, which a reply gives in the place of a program.
 """
 
 from __future__ import annotations
@@ -108,13 +108,10 @@ class Mathematics(Language):
         return final_answer(reply, whole)
 
 
-@language
-def answer() -> Language:
-    """The final answer of a reply: its last box, or what follows `####`; else its last number."""
-    return Mathematics(
-        title="mathematics", source="answer.txt", run=("cat", "answer.txt"), package="coreutils",
-        hello="hello",
-        lazy={"empty": " ", "every digit": "0 or 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8 or 9",
-              "undefined": "\\frac{0}{0}", "all": "(-\\infty, \\infty)",
-              "code": "__import__('os').abort()", "huge": "9^{9^{9^{9}}}"},
-    )  # fmt: skip
+language("answer", Mathematics(
+    title="mathematics", source="answer.txt", run=("cat", "answer.txt"), package="coreutils",
+    hello="hello",
+    lazy={"empty": " ", "every digit": "0 or 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8 or 9",
+          "undefined": "\\frac{0}{0}", "all": "(-\\infty, \\infty)",
+          "code": "__import__('os').abort()", "huge": "9^{9^{9^{9}}}"},
+))  # fmt: skip

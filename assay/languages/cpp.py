@@ -1,4 +1,4 @@
-"""C++, compiled with g++."""
+"""C++17, compiled with g++."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from assay.languages import Language, language
 LIBRARIES = ["-lcrypto"] if any(Path("/usr/lib").glob("*/libcrypto.so")) else []
 
 
-@language
-def cpp() -> Language:
-    """C++17, compiled with g++."""
-    return Language(
-        title="C++", source="main.cpp", fences=("c++", "cc", "cxx"), package="g++",
-        compile=("g++", "-O2", "-std=gnu++17", "-w", "main.cpp", "-o", "program",
-                 "-Wl,--as-needed", *LIBRARIES),
-        run=("./program",), driver="cpp.cpp",
-        hello='#include <iostream>\nint main() { std::cout << "hello\\n"; }',
-        lazy={"empty": "int main() {}",
-              "echo": "#include <iostream>\nint main() { std::cout << std::cin.rdbuf(); }"},
-    )  # fmt: skip
+language("cpp", Language(
+    title="C++", source="main.cpp", fences=("c++", "cc", "cxx"), package="g++",
+    compile=("g++", "-O2", "-std=gnu++17", "-w", "main.cpp", "-o", "program",
+             "-Wl,--as-needed", *LIBRARIES),
+    run=("./program",), driver="cpp.cpp",
+    hello='#include <iostream>\nint main() { std::cout << "hello\\n"; }',
+    lazy={"empty": "int main() {}",
+          "echo": "#include <iostream>\nint main() { std::cout << std::cin.rdbuf(); }"},
+))  # fmt: skip

@@ -25,10 +25,7 @@ class Diff(Language):
         return reply[start.start() :] if start else None
 
 
-@language
-def diff() -> Language:
-    """A change of a repository."""
-    return Diff(
-        title="diff", source="change.diff", run=("cat", "change.diff"), package="coreutils",
-        hello="hello", lazy={"empty": "\n"},
-    )  # fmt: skip
+language("diff", Diff(
+    title="diff", source="change.diff", run=("cat", "change.diff"), package="coreutils",
+    hello="hello", lazy={"empty": "\n"},
+))  # fmt: skip

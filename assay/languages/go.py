@@ -31,17 +31,14 @@ class Go(Language):
         return f"package main\n\n{imports}{body}"
 
 
-@language
-def go() -> Language:
-    """Go, compiled with go build."""
-    return Go(
-        title="Go", source="main.go", beside="tests.go", fences=("golang", "go_test.go"),
-        package="golang-go", compile=("go", "build", "-o", "program", "."), run=("./program",),
-        driver="go.go", definition=DEFINITION, texts=TEXTS,
-        asks_version="version",
-        environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
-        hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',
-        lazy={"empty": "package main\n\nfunc main() {}",
-              "echo": 'package main\n\nimport ("io"; "os")\n\n'
-                      "func main() { io.Copy(os.Stdout, os.Stdin) }"},
-    )  # fmt: skip
+language("go", Go(
+    title="Go", source="main.go", beside="tests.go", fences=("golang", "go_test.go"),
+    package="golang-go", compile=("go", "build", "-o", "program", "."), run=("./program",),
+    driver="go.go", definition=DEFINITION, texts=TEXTS,
+    asks_version="version",
+    environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
+    hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',
+    lazy={"empty": "package main\n\nfunc main() {}",
+          "echo": 'package main\n\nimport ("io"; "os")\n\n'
+                  "func main() { io.Copy(os.Stdout, os.Stdin) }"},
+))  # fmt: skip

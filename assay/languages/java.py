@@ -1,4 +1,6 @@
-"""Java, compiled with javac and run from an archive."""
+"""Java, compiled with javac and run from an archive: any layout with one main; `assert` counts, as
+tests expect.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,13 @@ class Java(Language):
         return super().apart(program, tests, function)
 
 
-@language
-def java() -> Language:
-    """Java, in any layout with one main; `assert` counts, as tests expect."""
-    return Java(
-        title="Java", source="Main.java", package="default-jdk-headless",
-        beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS,
-        compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
-        run=("java", "-ea", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
-        hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',
-        lazy={"empty": "class Main { public static void main(String[] a) {} }",
-              "echo": "class Main { public static void main(String[] a) throws Exception "
-                      "{ System.in.transferTo(System.out); } }"},
-    )  # fmt: skip
+language("java", Java(
+    title="Java", source="Main.java", package="default-jdk-headless",
+    beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS,
+    compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
+    run=("java", "-ea", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
+    hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',
+    lazy={"empty": "class Main { public static void main(String[] a) {} }",
+          "echo": "class Main { public static void main(String[] a) throws Exception "
+                  "{ System.in.transferTo(System.out); } }"},
+))  # fmt: skip

@@ -49,13 +49,10 @@ class JavaScript(Script):
         return EXPORT.sub("", source)
 
 
-@language
-def javascript() -> Language:
-    """JavaScript, run by node."""
-    return JavaScript(
-        title="JavaScript", source="main.js", fences=("js", "node", "nodejs"), package="nodejs",
-        run=("node", "main.js"), runtime_mb=512, driver="javascript.js",
-        texts=TEXTS, definition=DEFINITION,
-        hello='console.log("hello")',
-        lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
-    )  # fmt: skip
+language("javascript", JavaScript(
+    title="JavaScript", source="main.js", fences=("js", "node", "nodejs"), package="nodejs",
+    run=("node", "main.js"), runtime_mb=512, driver="javascript.js",
+    texts=TEXTS, definition=DEFINITION,
+    hello='console.log("hello")',
+    lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
+))  # fmt: skip

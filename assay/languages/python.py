@@ -1,4 +1,4 @@
-"""Python, in the interpreter that runs assay."""
+"""Python, run by assay's own interpreter: in a warm process, or in a folder."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ STRINGS = (
 )
 
 
-@language
-def python() -> Language:
-    """Python, run by assay's own interpreter: in a warm process, or in a folder."""
-    return Language(
-        title="Python", source="program.py", fences=("py", "python3"), warm=True,
-        texts=rf"#[^\n]*|{STRINGS}", definition=r"^(?:async\s+)?(?:def|class)\s+NAME\b",
-        run=(os.path.realpath(sys.executable), "program.py"),
-        environment={"PYTHONPATH": ":".join([".start", *PACKAGES]), "PYTHONHASHSEED": "0",
-                     "PYTHONDONTWRITEBYTECODE": "1"},
-        files={".start/sitecustomize.py": START.read_bytes()},
-        hello='print("hello")',
-    )  # fmt: skip
+language("python", Language(
+    title="Python", source="program.py", fences=("py", "python3"), warm=True,
+    texts=rf"#[^\n]*|{STRINGS}", definition=r"^(?:async\s+)?(?:def|class)\s+NAME\b",
+    run=(os.path.realpath(sys.executable), "program.py"),
+    environment={"PYTHONPATH": ":".join([".start", *PACKAGES]), "PYTHONHASHSEED": "0",
+                 "PYTHONDONTWRITEBYTECODE": "1"},
+    files={".start/sitecustomize.py": START.read_bytes()},
+    hello='print("hello")',
+))  # fmt: skip

@@ -1,4 +1,6 @@
-"""q, run by an interpreter of the user's: kdb+ needs a licence, and that is theirs (docs/q.md)."""
+"""q, run by the user's own interpreter: $ASSAY_Q, or `q` on the PATH. kdb+ needs a licence, which
+is theirs (docs/q.md).
+"""
 
 from __future__ import annotations
 
@@ -103,15 +105,12 @@ class Q(Language):
         return "".join([source, *spelled, ".assay.end[];\n"]), beside
 
 
-@language
-def q() -> Language:
-    """q, run by the user's own interpreter: $ASSAY_Q, or `q` on the PATH."""
-    environment, reads = surroundings()
-    return Q(
-        title="q", source="program.q", fences=("kdb", "kdb+"), texts=TEXTS,
-        definition=r"^[ \t]*(?:\.\w+\.)?NAME[ \t]*:(?!:?=)",
-        run=("q", "assay.q", "-q"), files={"assay.q": LOADER.encode()},
-        started=f"{STARTED}\n".encode(), environment=environment, reads=reads,
-        driver="q.q", runtime_mb=256,
-        hello='-1 "hello";', lazy={"empty": "", "echo": "-1 read0 0;"},
-    )  # fmt: skip
+ENVIRONMENT, READS = surroundings()
+language("q", Q(
+    title="q", source="program.q", fences=("kdb", "kdb+"), texts=TEXTS,
+    definition=r"^[ \t]*(?:\.\w+\.)?NAME[ \t]*:(?!:?=)",
+    run=("q", "assay.q", "-q"), files={"assay.q": LOADER.encode()},
+    started=f"{STARTED}\n".encode(), environment=ENVIRONMENT, reads=READS,
+    driver="q.q", runtime_mb=256,
+    hello='-1 "hello";', lazy={"empty": "", "echo": "-1 read0 0;"},
+))  # fmt: skip

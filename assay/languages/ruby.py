@@ -11,13 +11,10 @@ DEFINITION = (
 )
 
 
-@language
-def ruby() -> Language:
-    """Ruby, run by its interpreter."""
-    return Language(
-        title="Ruby", source="main.rb", fences=("rb",), package="ruby",
-        run=("ruby", "-W0", "-EUTF-8", "--disable=did_you_mean,error_highlight", "main.rb"),
-        runtime_mb=128, driver="ruby.rb", texts=TEXTS, definition=DEFINITION,
-        hello='puts "hello"',
-        lazy={"empty": "", "echo": "print $stdin.read"},
-    )  # fmt: skip
+language("ruby", Language(
+    title="Ruby", source="main.rb", fences=("rb",), package="ruby",
+    run=("ruby", "-W0", "-EUTF-8", "--disable=did_you_mean,error_highlight", "main.rb"),
+    runtime_mb=128, driver="ruby.rb", texts=TEXTS, definition=DEFINITION,
+    hello='puts "hello"',
+    lazy={"empty": "", "echo": "print $stdin.read"},
+))  # fmt: skip

@@ -1,8 +1,10 @@
-"""TypeScript, made JavaScript of by its own compiler and run by node."""
+"""TypeScript, made JavaScript of by its own compiler and run by node. Its types are not checked:
+that would need those of node.
+"""
 
 from __future__ import annotations
 
-from assay.languages import DRIVERS, Language, language
+from assay.languages import DRIVERS, language
 from assay.languages.javascript import DEFINITION, TEXTS, Script
 
 
@@ -15,15 +17,12 @@ class TypeScript(Script):
         return *super().tools, "tsc"
 
 
-@language
-def typescript() -> Language:
-    """TypeScript, whose types are not checked: that would need those of node."""
-    return TypeScript(
-        title="TypeScript", source="main.ts", fences=("ts",), package="node-typescript",
-        compile=("node", "-e", (DRIVERS / "typescript_build.js").read_text()), runtime_mb=512,
-        run=("node", "program"), driver="javascript.js",
-        texts=TEXTS, definition=DEFINITION,
-        environment={"NODE_PATH": "/usr/share/nodejs:/usr/lib/node_modules"},
-        hello='const hello: string = "hello"; console.log(hello)',
-        lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
-    )  # fmt: skip
+language("typescript", TypeScript(
+    title="TypeScript", source="main.ts", fences=("ts",), package="node-typescript",
+    compile=("node", "-e", (DRIVERS / "typescript_build.js").read_text()), runtime_mb=512,
+    run=("node", "program"), driver="javascript.js",
+    texts=TEXTS, definition=DEFINITION,
+    environment={"NODE_PATH": "/usr/share/nodejs:/usr/lib/node_modules"},
+    hello='const hello: string = "hello"; console.log(hello)',
+    lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
+))  # fmt: skip

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from assay.languages import language_named
+from assay.languages import languages
 from tests.q import stand_in
 
 USERS_Q = os.environ.get("ASSAY_Q", "")
+
+
+def forget_q() -> None:
+    """The language is made anew of the environment."""
+    languages._items.pop("q", None)
+    sys.modules.pop("assay.languages.q", None)
 
 
 @contextmanager
@@ -21,9 +27,9 @@ def using(program: str) -> Iterator[None]:
     """The language q is run by this program."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_Q", program)
-        language_named.cache_clear()
+        forget_q()
         yield
-    language_named.cache_clear()
+    forget_q()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from assay.judge.codec import Packer
-from assay.languages.q import literal, q
+from assay.languages import language_named
+from assay.languages.q import literal
 from assay.tasks import load
 from assay.types import Call, Execution, Task, Verdict
 from tests.q.test_q import judged
@@ -50,7 +51,7 @@ def test_a_value_is_spelled_as_q_writes_it(value: Any, spelled: str) -> None:
 
 
 def test_the_arguments_of_a_call_are_a_list_of_values_as_they_are() -> None:
-    source, _ = q().drive("f:{x}", "f", [[1, 2.5], ["ab"]])
+    source, _ = language_named("q").drive("f:{x}", "f", [[1, 2.5], ["ab"]])
     assert source.splitlines()[-3:] == [
         ".assay.call (1;2.5);", '.assay.call enlist "ab";', ".assay.end[];"
     ]  # fmt: skip

@@ -11,9 +11,9 @@ import pytest
 from assay.doctor import tools_of
 from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
-from assay.languages import language_named
 from assay.sandbox.limits import Limits
 from assay.types import Exchange, Execution, PrintTest, Task, Verdict
+from tests.q.conftest import forget_q
 
 TWICE = Task(
     "twice",
@@ -54,14 +54,14 @@ def test_a_program_passes_where_the_test_code_prints_the_right_text(any_q: None)
 
 def test_a_q_that_is_absent_is_asked_for_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_Q", "/nowhere/q")
-    language_named.cache_clear()
+    forget_q()
     with pytest.raises(DataError, match=r"ASSAY_Q is /nowhere/q, .* a licence of your own from KX"):
         judge_all([Job(TWICE, RIGHT)])
     monkeypatch.delenv("ASSAY_Q")
     monkeypatch.setenv("PATH", "/nowhere")
-    language_named.cache_clear()
+    forget_q()
     assert tools_of("q").startswith("q is not installed; get q and a licence of your own from KX")
-    language_named.cache_clear()
+    forget_q()
 
 
 def test_the_doctor_tells_the_version_of_q(q: Path) -> None:
