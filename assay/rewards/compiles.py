@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from assay.judge import AnyJudge
 from assay.rewards import BatchFunction, reward
 from assay.rewards.tools import open_tool, warnings
-from assay.types import Execution, Verdict
 
 
 @reward
@@ -17,10 +16,7 @@ async def compiles(
     """1 if the compiler of the task's language makes something of the program, less `per_warning`
     for each of its warnings, at most `most`; else 0. An interpreted program is run instead.
     """
-
-    def grade(ended: Execution) -> float:
-        fine = ended.verdict is Verdict.PASS
-        return 1.0 - min(per_warning * warnings(ended), most) if fine else 0.0
-
-    async with open_tool(judge, grade) as scores:
+    async with open_tool(
+        judge, lambda ended: 1.0 - min(per_warning * warnings(ended), most)
+    ) as scores:
         yield scores

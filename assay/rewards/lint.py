@@ -10,7 +10,6 @@ from assay.judge.kinds.verilog_screen import without_comments
 from assay.languages import Language
 from assay.rewards import BatchFunction, reward
 from assay.rewards.tools import open_tool, warnings
-from assay.types import Execution, Verdict
 
 CONFIGURES = re.compile(r"`\s*verilator_config")
 VERILATOR = Language(
@@ -27,12 +26,9 @@ async def lint(judge: AnyJudge, *, per_warning: float = 0.1) -> AsyncIterator[Ba
     """1 less `per_warning` for each warning of verilator's, at least 0; 0 for a design that it
     cannot read. Comments are removed first: they can switch its warnings off.
     """
-
-    def grade(ended: Execution) -> float:
-        fine = ended.verdict is Verdict.PASS
-        return max(0.0, 1.0 - per_warning * warnings(ended)) if fine else 0.0
-
-    async with open_tool(judge, grade, VERILATOR, unsilenced) as scores:
+    async with open_tool(
+        judge, lambda ended: max(0.0, 1.0 - per_warning * warnings(ended)), VERILATOR, unsilenced
+    ) as scores:
         yield scores
 
 

@@ -8,7 +8,6 @@ from assay.judge import AnyJudge
 from assay.languages import Language
 from assay.rewards import BatchFunction, reward
 from assay.rewards.tools import open_tool
-from assay.types import Execution, Verdict
 
 LATCHES = "t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 YOSYS = Language(
@@ -24,9 +23,5 @@ async def synthesis(judge: AnyJudge) -> AsyncIterator[BatchFunction]:
     """1 if yosys synthesises the design without a latch, a loop or a wire that nothing drives; else
     0.
     """
-
-    def grade(ended: Execution) -> float:
-        return float(ended.verdict is Verdict.PASS)
-
-    async with open_tool(judge, grade, YOSYS) as scores:
+    async with open_tool(judge, lambda ended: 1.0, YOSYS) as scores:
         yield scores

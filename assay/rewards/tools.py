@@ -21,9 +21,9 @@ async def open_tool(
     judge: AnyJudge, grade: Callable[[Execution], float], tool: Language | None = None,
     prepare: Callable[[str], str] = str,
 ) -> AsyncIterator[BatchFunction]:  # fmt: skip
-    """Grades how a tool ends on each program, made ready by `prepare`; without one, how the
-    compiler of its language does. Equal programs of a batch are run once. A rollout without a
-    program gets 0, one that the machine failed RolloutLostError.
+    """Grades what a tool says of each program that it takes, made ready by `prepare`; without one,
+    what the compiler of its language says. Equal programs of a batch are run once. A rollout
+    without a program that it takes gets 0, one that the machine failed RolloutLostError.
 
     Raises DataError where the tool is not installed, SandboxError.
     """
@@ -36,7 +36,7 @@ async def open_tool(
             ended = run.compiled or run.execution
             if ended.verdict is Verdict.INFRA:
                 return RolloutLostError(f"the machine failed a tool: {ended.detail}")
-            return grade(ended)
+            return grade(ended) if ended.verdict is Verdict.PASS else 0.0
 
         async def scores(rollouts: Sequence[Rollout]) -> list[float | RolloutLostError]:
             jobs = [(rollout.turns[-1].program, rollout.task.language) for rollout in rollouts]
