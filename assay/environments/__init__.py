@@ -75,6 +75,11 @@ def repository_tests(task: Task) -> RepositoryTests | None:
     return next((check for check in task.checks if isinstance(check, RepositoryTests)), None)
 
 
+def missing_repository(task: Task) -> str:
+    """What a task lacks for an environment that works on repositories."""
+    return "" if repository_tests(task) else "a repository"
+
+
 def visible(task: Task) -> list[AnyCheck]:
     """The checks that the model may see."""
     return [check for check in task.checks if not check.hidden]

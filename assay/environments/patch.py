@@ -10,15 +10,20 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from assay.environments import Conversation, environment_with, repository_tests, visible
-from assay.environments.repair import describe_failure
+from assay.environments import (
+    Conversation,
+    environment_with,
+    missing_repository,
+    repository_tests,
+)
+from assay.environments.repair import describe_failure, first_failure
 from assay.errors import DataError
 from assay.extract import edits
 from assay.extract.thoughts import answer
 from assay.files import encodable
 from assay.judge.patches import PatchError, Read, parse
 from assay.judge.repository_tree import files_of, reader
-from assay.types import AnyCheck, Execution, Task, ToolCall, Verdict
+from assay.types import AnyCheck, Execution, Task, ToolCall
 
 ASKED = re.compile(r"^###[ \t]+(\S[^\n]*)$", re.MULTILINE)
 LISTED, MOST_ASKED, LONGEST = 200, 5, 30_000
@@ -37,11 +42,6 @@ the lines in their place
 An empty SEARCH part makes a new file. A unified diff in a ```diff block is right, too. Do not \
 change tests. Each answer is a whole one: it starts from the files as they were."""
 ASK = "To read files first, answer with nothing but their paths, each in a line `### path`."
-
-
-def missing(task: Task) -> str:
-    """It works on repositories."""
-    return "" if repository_tests(task) else "a repository"
 
 
 def instructions(task: Task, files: str) -> str:
@@ -69,7 +69,7 @@ def script(task: Task, reply: str, right: str) -> Generator[str | ToolCall, bool
         yield edits.as_blocks(text, reader(check)) if check else text
 
 
-@environment_with(script, missing, instructions, request="{prompt}")
+@environment_with(script, missing_repository, instructions, request="{prompt}")
 async def patch(
     conversation: Conversation, *, turns: PositiveInt = 3,
     files: Literal["asked", "changed", "none"] = "asked",
@@ -91,7 +91,8 @@ async def patch(
             paths = names if edits.SEARCH not in reply else []
             feedback = _shown(read, paths) if paths else f"That is no patch: {error}"
         else:
-            feedback = await _failures(conversation) if left else ""
+            heading = "The tests fail with this patch:\n"
+            feedback = await first_failure(conversation, heading, _failed_tests) if left else ""
         if not (left and feedback):
             return
         conversation.show(feedback, correct=False)
@@ -111,17 +112,8 @@ def _shown(read: Read, names: list[str]) -> str:
     return encodable("\n".join(texts))
 
 
-async def _failures(conversation: Conversation) -> str:
-    """How the last patch fails the visible checks; empty if it passes them."""
-    for check in visible(conversation.task):
-        execution = await conversation.check([check])
-        if execution.verdict is not Verdict.PASS:
-            return "\n".join(["The tests fail with this patch:", *_lines(check, execution)])
-    return ""
-
-
-def _lines(check: AnyCheck, execution: Execution) -> list[str]:
+def _failed_tests(check: AnyCheck, execution: Execution) -> str:
     """The first tests that fail, or why none ran."""
     failed = [test for test in execution.tests if not test.holds]
     lines = [f"{test.name}: {test.outcome}\n{test.detail.strip()}" for test in failed[:FAILURES]]
-    return lines or [describe_failure(check, execution)]
+    return "\n".join(lines) or describe_failure(check, execution)

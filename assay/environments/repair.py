@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator
 
 from pydantic import PositiveInt
 
@@ -26,22 +26,23 @@ def missing(task: Task) -> str:
 @environment_with(script, missing)
 async def repair(conversation: Conversation, *, turns: PositiveInt = 3) -> None:
     """Show how a visible check fails, in at most `turns` replies."""
-    checks = visible(conversation.task)
-    for _ in range(turns - 1 if checks else 0):
+    for _ in range(turns - 1 if visible(conversation.task) else 0):
         await conversation.reply()
-        failure = await _failure(conversation, checks)
+        failure = await first_failure(conversation, "That fails: ", describe_failure)
         if not failure:
             return
         conversation.show(failure, correct=False)
     await conversation.reply()
 
 
-async def _failure(conversation: Conversation, checks: Sequence[AnyCheck]) -> str:
-    """How the last reply fails the first check that it fails; empty if it passes all."""
-    for check in checks:
+async def first_failure(
+    conversation: Conversation, heading: str, describe: Callable[[AnyCheck, Execution], str]
+) -> str:
+    """How the last reply fails the first visible check that it fails; empty if it passes all."""
+    for check in visible(conversation.task):
         execution = await conversation.check([check])
         if execution.verdict is not Verdict.PASS:
-            return f"That fails: {describe_failure(check, execution)}"
+            return heading + describe(check, execution)
     return ""
 
 

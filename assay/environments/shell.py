@@ -12,7 +12,13 @@ from typing import Any, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
-from assay.environments import Conversation, OutOfRoomError, environment_with, repository_tests
+from assay.environments import (
+    Conversation,
+    OutOfRoomError,
+    environment_with,
+    missing_repository,
+    repository_tests,
+)
 from assay.files import encodable
 from assay.sandbox.box import Box
 from assay.sandbox.program import Ended
@@ -37,17 +43,14 @@ TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_t
 FAILED = "An error occurred while executing the command"
 
 
-def missing(task: Task) -> str:
-    """It works on repositories."""
-    return "" if repository_tests(task) else "a repository"
-
-
 def instructions(task: Task, tool_calls: str) -> str:
     """How to work and to submit."""
     return str(TEXTS["instructions"]).format(use=TEXTS["use"][tool_calls], submit=SUBMIT)
 
 
-@environment_with(missing=missing, instructions=instructions, tools=(BASH,), request="{prompt}")
+@environment_with(
+    missing=missing_repository, instructions=instructions, tools=(BASH,), request="{prompt}"
+)
 async def shell(
     conversation: Conversation,
     *,

@@ -286,29 +286,16 @@ async def make_source(
     stage: Stage, policy: Policy, context: RolloutContext, progress: Progress
 ) -> Source:
     """The source of the samples that the stage's algorithm learns from."""
-    algorithm = stage.algorithm
-    match algorithm.learns_from:
-        case "dialogues":
-            last_only = stage.settings.dataset.assistant_turns == "last"
-            return DatasetSource(
-                stage.settings,
-                [
-                    [sample]
-                    for sample in await play(stage.tasks, context, progress, last_only=last_only)
-                ],
-                policy,
-                stage.sets,
-            )
-        case "pairs":
-            return DatasetSource(
-                stage.settings,
-                read_pairs(Path(algorithm.pairs), stage.tasks, context.prompter),
-                policy,
-            )
-        case "rollouts":
-            return RolloutSource(
-                stage.settings, stage.tasks, policy, context, algorithm.max_resamples, stage.sets
-            )
+    settings, algorithm, tasks = stage.settings, stage.algorithm, stage.tasks
+    if algorithm.learns_from == "rollouts":
+        return RolloutSource(settings, tasks, policy, context, algorithm.max_resamples, stage.sets)
+    if algorithm.learns_from == "pairs":
+        rows = read_pairs(Path(algorithm.pairs), tasks, context.prompter)
+    else:
+        last_only = settings.dataset.assistant_turns == "last"
+        samples = await play(tasks, context, progress, last_only=last_only)
+        rows = [[sample] for sample in samples]
+    return DatasetSource(settings, rows, policy, stage.sets)
 
 
 @contextmanager
