@@ -21,7 +21,7 @@ from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest
 from assay.engines.vllm.client import Chunk, Client
 from assay.engines.vllm.partial_completion import PartialCompletion
-from assay.engines.vllm.server import Launch
+from assay.engines.vllm.server import ServerProcess
 from assay.engines.vllm.weight_probe import WeightProbe
 from assay.errors import MachineError
 from tests.policies import tiny_policy
@@ -75,12 +75,12 @@ def test_a_probe_allows_rounding_and_no_more() -> None:
 
 
 def test_each_server_sees_its_own_gpus_and_has_its_own_log(tmp_path: Path) -> None:
-    launch = Launch(("vllm",), {"A": "1"}, tmp_path, tmp_path / "vllm.log")
-    first, second = launch.numbered(0, (4, 5)), launch.numbered(1, (6, 7))
+    server = ServerProcess(("vllm",), {"A": "1"}, tmp_path, tmp_path / "vllm.log")
+    first, second = server.numbered(0, (4, 5)), server.numbered(1, (6, 7))
     assert first.environment == {"A": "1", "CUDA_VISIBLE_DEVICES": "4,5"}
     assert second.environment["CUDA_VISIBLE_DEVICES"] == "6,7"
     assert (first.log.name, second.log.name) == ("vllm.log", "vllm-1.log")
-    assert launch.numbered(0, ()) == launch, "without a list every server sees all GPUs"
+    assert server.numbered(0, ()) == server, "without a list every server sees all GPUs"
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ from assay.engines.vllm.server import (
     MAX_NUM_SEQS,
     ServerProcess,
     dtype_of,
-    launch_plan,
+    server_of,
 )
-from assay.engines.vllm.transports import CURRENT, Transport
+from assay.engines.vllm.transports import Transport
 from assay.engines.vllm.transports.adapter import Adapter
-from assay.engines.vllm.transports.files import Files
+from assay.engines.vllm.transports.files import CURRENT, Files
 from assay.engines.vllm.weight_probe import make_probe
 from assay.errors import SettingsError
 from assay.sync import in_own_thread
@@ -174,13 +174,13 @@ async def open_vllm(
         for url in settings.servers:
             engine.add(Client(url, max_concurrent=MAX_NUM_SEQS))
         if not settings.servers:
-            launch = launch_plan(
+            server = server_of(
                 policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log"
             )
             each = settings.tensor_parallel
             for number in range(settings.data_parallel):
                 gpus = settings.gpus[number * each : (number + 1) * each]
-                process = ServerProcess(launch.numbered(number, gpus), number)
+                process = server.numbered(number, gpus)
                 engine.add(Client("http://vllm", str(process.socket), MAX_NUM_SEQS), process)
         yield engine
     finally:

@@ -34,9 +34,11 @@ ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How to start a server."""
+@dataclass(slots=True)
+class ServerProcess:
+    """A server behind a Unix socket, which no other user can reach. A reaper stops it together with
+    this process.
+    """
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -44,35 +46,31 @@ class Launch:
     """Holds its socket; removed when this process is gone."""
     log: Path
     """Its standard output and error are appended here."""
+    number: int = 0
+    _reaper: subprocess.Popen[bytes] | None = None
 
-    def numbered(self, number: int, gpus: Sequence[int]) -> Launch:
-        """The launch of server `number`, which sees these `gpus` alone; all of them if empty."""
+    def numbered(self, number: int, gpus: Sequence[int]) -> ServerProcess:
+        """Server `number` beside this one, which sees these `gpus` alone; all of them if empty."""
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
         log = self.log.with_stem(f"{self.log.stem}-{number}") if number else self.log
-        return replace(self, environment=self.environment | visible, log=log)
+        return replace(self, environment=self.environment | visible, log=log, number=number)
 
-
-class ServerProcess:
-    """A server behind a Unix socket, which no other user can reach. A reaper stops it together with
-    this process.
-    """
-
-    def __init__(self, launch: Launch, number: int) -> None:
-        self.launch = launch
-        self.socket = launch.folder / f"{number}.socket"
-        self._reaper: subprocess.Popen[bytes] | None = None
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.folder / f"{self.number}.socket"
 
     async def start(self, client: Client, seed: int) -> None:
         """Return when it answers. Raises GoneError if it exits instead."""
         self.socket.unlink(missing_ok=True)
-        self.launch.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         reaper = [sys.executable, "-m", "assay.engines.vllm.reaper"]
-        owner, inner = [str(os.getpid()), str(self.launch.folder)], ["0", ""]
-        server = [*self.launch.command, "--uds", str(self.socket), "--seed", str(seed % 2**31)]
+        owner, inner = [str(os.getpid()), str(self.folder)], ["0", ""]
+        server = [*self.command, "--uds", str(self.socket), "--seed", str(seed % 2**31)]
         command = [*reaper, *owner, *reaper, *inner, *server]
-        with self.launch.log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._reaper = subprocess.Popen(
-                command, env=os.environ | self.launch.environment,
+                command, env=os.environ | self.environment,
                 start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
@@ -89,15 +87,15 @@ class ServerProcess:
 
     def last_log_line(self) -> str:
         """The last line of its log, and where the log is."""
-        lines = self.launch.log.read_text(errors="replace").split("\n")
+        lines = self.log.read_text(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-        return f"the last line of {self.launch.log} is: {last[:500]}"
+        return f"the last line of {self.log} is: {last[:500]}"
 
 
-def launch_plan(
+def server_of(
     policy: Policy, settings: EngineSettings, more: Sequence[str], folder: Path, log: Path
-) -> Launch:
-    """How to start a server for `policy`; `more` are arguments for the transport of its weights.
+) -> ServerProcess:
+    """A server for `policy`, not started; `more` are arguments for the transport of its weights.
 
     Raises SettingsError without vLLM, and for a model that vLLM's CPU kernels do not support.
     """
@@ -128,7 +126,7 @@ def launch_plan(
     # On a CPU the first request would wait 15 seconds for a compilation.
     eager = {"TORCHDYNAMO_DISABLE": "1"} if on_cpu else {}
     sockets = {"VLLM_RPC_BASE_PATH": str(folder)}  # else its sockets stay in /tmp
-    return Launch(command, ENVIRONMENT | eager | sockets, folder, log)
+    return ServerProcess(command, ENVIRONMENT | eager | sockets, folder, log)
 
 
 def dtype_of(policy: Policy, settings: EngineSettings) -> str:

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.engines.vllm.client import Client
-from assay.engines.vllm.transports import CURRENT
 from assay.errors import MachineError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from assay.policy.load import Policy
+
+
+CURRENT = "current"
+"""Symbolic link in the engine's folder to the last packed weights."""
 
 
 class Files:
