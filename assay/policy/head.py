@@ -35,11 +35,12 @@ def logprobs_from_hidden(
         inputs = pad_rows(hidden, more), head.weight, head.bias, pad_rows(targets, more)
         outputs = _TiledLogprobs.apply(*inputs, temperature, rows, entropy_gradient)  # type: ignore[no-untyped-call]
         return outputs[0][: len(targets)], outputs[1][: len(targets)]
+
+    def of_tile(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return logprobs_from_logits(head(hidden).float() / temperature, targets, entropy_gradient)
+
     tiles = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
-    outputs = [
-        checkpoint(_call_head, head, *tile, temperature, entropy_gradient, use_reentrant=False)
-        for tile in tiles
-    ]
+    outputs = [checkpoint(of_tile, *tile, use_reentrant=False) for tile in tiles]
     logprobs, entropy = zip(*outputs, strict=True)
     return torch.cat(logprobs), torch.cat(entropy)
 
@@ -52,12 +53,6 @@ def logprobs_from_logits(
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy = -(logp.exp() * logp).sum(-1)
     return logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1), entropy
-
-
-def _call_head(
-    head: Any, hidden: Tensor, targets: Tensor, temperature: float, entropy_gradient: bool
-) -> tuple[Tensor, Tensor]:
-    return logprobs_from_logits(head(hidden).float() / temperature, targets, entropy_gradient)
 
 
 class _TiledLogprobs(torch.autograd.Function):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def train(
     config: str | Path, changes: Mapping[str, Any] | None = None, *, fresh: bool = False
-) -> PlanOutcome:  # fmt: skip
+) -> PlanOutcome:
     """Train as `assay train` does: `train("mine.toml", {"stages.grpo.steps": 2})`.
 
     `config` is a settings file or the name of a recipe; `changes` are settings by their dotted

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from assay.config.load import dump
 from assay.config.sections import RunSettings
-from assay.config.toml_files import absolute, flat
+from assay.config.toml_files import Table, absolute, flat
 from assay.errors import AssayError, MachineError, SettingsError, TrainingError
 from assay.files import (
     PATH_ERRORS,
@@ -118,10 +118,10 @@ class StageFolder:
 
     def _changed(self) -> dict[str, str]:
         """How each setting differs from those that made the checkpoints: `0.1 -> 0.2`."""
-        if not (self.latest() and self.saved.is_file()):
+        if not (saved := self._saved_settings()):
             return {}
-        texts = self.saved.read_text(encoding="utf-8"), dump(self.settings, self.path)
-        old, new = (flat(absolute(tomllib.loads(text), self.path)) for text in texts)
+        new = flat(absolute(tomllib.loads(dump(self.settings, self.path)), self.path))
+        old = flat(saved)
         keys = sorted(old.keys() | new.keys())
         pairs = {key: (old.get(key, "none"), new.get(key, "none")) for key in keys}
         return {key: f"{was} -> {now}" for key, (was, now) in pairs.items() if was != now}
@@ -166,10 +166,14 @@ class StageFolder:
 
     def started_from(self) -> Path | None:
         """The model that the stage has started from, if it has a checkpoint of its own."""
+        saved = self._saved_settings()
+        return Path(saved["policy"]["model"]) if saved else None
+
+    def _saved_settings(self) -> Table:
+        """Those that made the checkpoints, with absolute paths; empty without a checkpoint."""
         if not (self.latest() and self.saved.is_file()):
-            return None
-        table = absolute(tomllib.loads(self.saved.read_text(encoding="utf-8")), self.path)
-        return Path(table["policy"]["model"])
+            return {}
+        return absolute(tomllib.loads(self.saved.read_text(encoding="utf-8")), self.path)
 
     def latest(self) -> Path | None:
         """The folder of the newest checkpoint, if any."""

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from assay.errors import UserError
 from assay.maths.comparison import paired_difference
-from assay.viewer.folders import Kind, RunFiles, RunsFolder
+from assay.viewer.folders import RunFiles, RunsFolder
 from assay.viewer.rollouts import RolloutFiles, RolloutFilter
 from assay.viewer.suspects import rows, suspects, tasks
 
@@ -133,11 +133,10 @@ class ViewerAnswers:
         return runs[query["run"]]
 
     def _files(self, query: Parameters) -> RolloutFiles:
-        stages = self._run(query).stages
-        kinds: dict[str, Kind] = {"rollouts": "rollouts", "evaluations": "evaluations"}
-        if query["stage"] not in stages or query["kind"] not in kinds:
+        stage = self._run(query).stages.get(query["stage"])
+        if stage is None or query["kind"] not in stage.rollouts:
             raise UnknownError(f"there is no stage {query['stage']!r} in run {query['run']!r}")
-        return stages[query["stage"]].rollouts[kinds[query["kind"]]]
+        return stage.rollouts[query["kind"]]
 
     def _place(self, query: Parameters) -> tuple[int, int, int]:
         return int(query["step"]), int(query["group"]), int(query["index"])

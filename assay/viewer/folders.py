@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 from assay.errors import DataError, SettingsError
 from assay.evaluate.compare import OWN
@@ -20,7 +20,7 @@ from assay.viewer.rollouts import RolloutFiles, is_below, last_turns, read_rows
 from assay.viewer.suspects import passes_by_task
 
 T = TypeVar("T")
-Kind = Literal["rollouts", "evaluations"]
+KINDS = ("rollouts", "evaluations")
 """The folders of a stage that hold rollouts: of training, and of its evaluations."""
 PASS_RATE = "reward/pass_rate"
 SPARK, POINTS = 48, 500
@@ -64,7 +64,8 @@ class StageFiles:
 
     name: str
     path: Path
-    rollouts: dict[Kind, RolloutFiles]
+    rollouts: dict[str, RolloutFiles]
+    """By their folder, one of KINDS."""
     cache: FileCache
 
     @property
@@ -75,8 +76,7 @@ class StageFiles:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The warnings of the stage."""
-        absent: list[dict[str, Any]] = []
-        events = self.cache.read(self.path / "events.jsonl", json_lines, absent)
+        events: list[Any] = self.cache.read(self.path / "events.jsonl", json_lines, [])
         return [{"stage": self.name, **event} for event in events]
 
     @property
@@ -140,7 +140,7 @@ class RunFiles:
             paths[EVALUATION] = self.path
         stages = {}
         for name, path in paths.items():
-            kinds = {kind: RolloutFiles(path / kind, root) for kind in get_args(Kind)}
+            kinds = {kind: RolloutFiles(path / kind, root) for kind in KINDS}
             stages[name] = self.stages.get(name) or StageFiles(name, path, kinds, self.cache)
         self.stages = stages
 

@@ -66,27 +66,21 @@ def make_probe(policy: Policy) -> WeightProbe:
     """A probe with the current weights of `policy`."""
     import torch
 
-    from assay.policy.forward import forward
-    from assay.types import Batch
-
     limit = policy.context or max(PREFIXES) + 1
     prefixes = tuple(length for length in PREFIXES if length < limit)
     vocabulary = policy.model.get_input_embeddings().weight.shape[0]
     tokens = tuple(random.Random(0).choices(range(vocabulary), k=prefixes[-1] + 1))
     row = torch.tensor([tokens], device=policy.device)
-    mask = torch.ones_like(row, dtype=torch.bool)
-    mask[0, 0] = False
-    zeros = torch.zeros(row.shape, device=policy.device)
-    group = torch.zeros_like(row[:, 0])
-    batch = Batch(row, torch.ones_like(mask), mask, zeros, zeros, zeros[:, :1], group)
     was_training = policy.model.training
     policy.model.eval()
     try:
         with torch.no_grad():
-            logprobs: list[float] = forward(policy.model, batch).logprobs[0].tolist()
+            logits = policy.model(input_ids=row, use_cache=False).logits[0].float()
     finally:
         policy.model.train(was_training)
-    return WeightProbe(tokens, prefixes, tuple(logprobs[length] for length in prefixes))
+    logprobs = logits.log_softmax(-1)
+    expected = tuple(float(logprobs[length - 1, tokens[length]]) for length in prefixes)
+    return WeightProbe(tokens, prefixes, expected)
 
 
 def _largest_difference(some: Sequence[float], others: Sequence[float]) -> float:
