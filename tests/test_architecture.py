@@ -47,10 +47,10 @@ MODULES = {
     "policy": "onednn lora adapters checkpoints tokenizer gguf tiny chat layers head packed forward"
     " load classifier critic reference",
     "viewer": "page rollouts suspects folders query answers server export",
-    "engines": "base openai torch vllm open",
+    "engines": "base completions openai torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs layer_cache kv_cache cache_probe"
     " decode_loop engine",
-    "engines/vllm": "reaper client partial_completion weight_probe transports server fleet engine",
+    "engines/vllm": "reaper client weight_probe transports server fleet engine",
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
 PLUG_INS = ("judge/kinds",)

@@ -179,15 +179,11 @@ class StageFolder:
         """The folder of the newest checkpoint, if any."""
         return next(reversed(by_step(self.checkpoints).values()), None)
 
-    def best(self) -> Path | None:
-        """The folder of the best checkpoint by `save.best`, if any."""
-        return best_of(self.path)
-
     def track_best(self, step: int, metrics: Metrics) -> None:
         """Note the checkpoint after `step` steps as the best if its metric is higher."""
         name, file = self.settings.save.best, self.path / "best.json"
         if name and self._at(step).is_dir():
-            highest = json.loads(file.read_text())[name] if self.best() else float("-inf")
+            highest = json.loads(file.read_text())[name] if best_of(self.path) else float("-inf")
             if metrics[name] > highest:
                 write_atomically(file, json.dumps({"step": step, name: metrics[name]}))
 
@@ -272,7 +268,7 @@ class StageFolder:
 
     def _prune(self) -> None:
         for old in [*by_step(self.checkpoints).values()][: -self.settings.save.keep]:
-            if old != self.best():
+            if old != best_of(self.path):
                 remove(old)
 
     def _left(self) -> str:

@@ -97,7 +97,7 @@ def run_plan(
             base = BASE if stage is stages[0] else f"{settings.stage} {BASE}"
             stage = replace(stage, settings=settings, base=base if anew else "")
             finished = run_sync(_run_stage(stage, progress, make_learner))
-            previous, best = folder.latest(), folder.best()
+            previous, best = folder.latest(), best_of(folder.path)
             _draw(plan, run_folder)
             if not finished:
                 break

@@ -18,9 +18,10 @@ import pytest
 from pydantic import ValidationError
 
 from assay.config.generation import EngineSettings
-from assay.engines.base import GenerationRequest
+from assay.engines.base import GenerationRequest, Sampling
+from assay.engines.completions import PendingCompletion, StopChecker
 from assay.engines.vllm.client import Chunk, Client
-from assay.engines.vllm.partial_completion import PartialCompletion
+from assay.engines.vllm.engine import extended
 from assay.engines.vllm.server import ServerProcess
 from assay.engines.vllm.weight_probe import WeightProbe
 from assay.errors import MachineError
@@ -36,11 +37,11 @@ def test_a_stop_string_across_two_chunks_ends_the_completion_at_its_last_token(
     tokens = [
         chat.tokenizer(letter, add_special_tokens=False)["input_ids"][0] for letter in "abXYcd"
     ]
-    so_far = PartialCompletion(GenerationRequest((5,), 0, ("XY", "d")), 9, chat)
-    so_far.add(Chunk(tokens[:3], [-1.0, -2.0, -3.0], ["w"] * 3, "abort"), [1, 1, 1])
-    assert so_far.completion() is None
-    so_far.add(Chunk(tokens[3:], [-4.0, -5.0, -6.0], ["w"] * 3, "stop"), [2, 2, 2])
-    completion = so_far.completion()
+    row = PendingCompletion(GenerationRequest((5,), 0, ("XY", "d")), Sampling(9))
+    first = Chunk(tokens[:3], [-1.0, -2.0, -3.0], ["w"] * 3, "abort")
+    second = Chunk(tokens[3:], [-4.0, -5.0, -6.0], ["w"] * 3, "stop")
+    assert extended(row, first, [1, 1, 1], StopChecker(chat)) is None
+    completion = extended(row, second, [2, 2, 2], StopChecker(chat))
     assert completion
     assert completion.text == "ab"
     assert completion.tokens == tuple(tokens[:4])
@@ -50,10 +51,11 @@ def test_a_stop_string_across_two_chunks_ends_the_completion_at_its_last_token(
 
 
 def test_a_chunk_that_was_interrupted_at_the_limit_is_complete(tmp_path: Path) -> None:
-    so_far = PartialCompletion(GenerationRequest((5,), 0), 2, tiny_policy(tmp_path).chat)
-    so_far.add(Chunk([], [], [], "abort"), [])
-    so_far.add(Chunk([70, 71], [-1.0, -1.0], ["w"] * 2, "abort"), [3, 3])
-    completion = so_far.completion()
+    row = PendingCompletion(GenerationRequest((5,), 0), Sampling(2))
+    stop_checker = StopChecker(tiny_policy(tmp_path).chat)
+    assert extended(row, Chunk([], [], [], "abort"), [], stop_checker) is None
+    chunk = Chunk([70, 71], [-1.0, -1.0], ["w"] * 2, "abort")
+    completion = extended(row, chunk, [3, 3], stop_checker)
     assert completion
     assert (completion.ended, completion.versions) == ("length", (3, 3))
 

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from assay.algorithms import algorithms
 from assay.errors import MachineError, SettingsError, TrainingError
+from assay.policy.checkpoints import best_of
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
 from assay.train.sources import Source
@@ -45,7 +46,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
         folder.save(learner, step, {})
         folder.track_best(step, {PASS: rate})
     assert kept(folder) == ["step_000001", "step_000003"], "the first of equals is the best"
-    assert folder.best() == folder.checkpoints / "step_000001"
+    assert best_of(folder.path) == folder.checkpoints / "step_000001"
     folder.track_best(3, {PASS: 0.6})
     folder.save(learner, 4, {})
     assert kept(folder) == ["step_000003", "step_000004"]
@@ -55,11 +56,11 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
 def test_without_a_checkpoint_or_without_being_asked_nothing_is_the_best(tmp_path: Path) -> None:
     folder, learner = make(tmp_path, keep=1, best=PASS)
     folder.track_best(1, {PASS: 0.9})
-    assert folder.best() is None
+    assert best_of(folder.path) is None
     plain, learner = make(tmp_path)
     plain.save(learner, 1, {})
     plain.track_best(1, {PASS: 0.9})
-    assert plain.best() is None
+    assert best_of(plain.path) is None
 
 
 @contextmanager

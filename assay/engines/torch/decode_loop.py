@@ -9,21 +9,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from assay.engines.base import GenerationRequest, Sampling, find_stop
+from assay.engines.base import Sampling
+from assay.engines.completions import PendingCompletion, StopChecker
 from assay.engines.torch.kv_cache import KVCache
-from assay.engines.torch.prefill import Prompt, TransformersCache, rows_of_one_pass
+from assay.engines.torch.prefill import TransformersCache, rows_of_one_pass
 from assay.engines.torch.sampling import sample, uniforms
-from assay.policy.chat import Chat
 from assay.types import Completion
 
 MAX_ROWS = 512
 """Completions that are generated at once, however short."""
-Deliver = Callable[["PendingCompletion", Completion], None]
+Deliver = Callable[["DecodeRow", Completion], None]
 REFILL_BELOW = 0.8
 """Waiting rows are prefilled when at most this share of rows is in use."""
 HOLD = 1.0
@@ -31,71 +30,16 @@ HOLD = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class PendingCompletion:
+class DecodeRow(PendingCompletion):
     """A completion that waits or is being generated: a row of the KV cache."""
 
-    request: GenerationRequest
-    sampling: Sampling
-    result: asyncio.Future[Completion]
+    result: asyncio.Future[Completion] = field(kw_only=True)
     cancelled: bool = False
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-    @property
-    def prompt(self) -> Prompt:
-        """The tokens to prefill before it continues."""
-        return self.request.prompt + tuple(self.tokens)
-
-    @property
-    def tokens_left(self) -> int:
-        """Tokens that it may still get."""
-        return self.sampling.max_tokens - len(self.tokens)
-
-    @property
-    def longest(self) -> int:
-        """The largest number of tokens it may have, prompt included."""
-        return len(self.request.prompt) + self.sampling.max_tokens
 
 
 def rows_at_once(tokens: int, longest: int) -> int:
     """How many rows of up to `longest` tokens fit into a KV cache of `tokens` tokens."""
     return min(MAX_ROWS, max(1, tokens // max(1, longest)))
-
-
-class StopChecker:
-    """Decides whether a row has ended, and builds its completion."""
-
-    def __init__(self, chat: Chat) -> None:
-        self.chat = chat
-        self.token_texts: dict[int, str] = {}
-
-    def completion(self, row: PendingCompletion) -> Completion | None:
-        """The completion if the row has ended; None if it continues."""
-        stop_token = row.tokens[-1] in self.chat.stop_tokens
-        stop_string = bool(row.request.stop) and not stop_token and self._has_stop_string(row)
-        if not stop_token and not stop_string and row.tokens_left > 0:
-            return None
-        text = self.chat.text(row.tokens)
-        if stop_string:
-            text = text[: find_stop(text, row.request.stop)[0]]
-        ended: Literal["stop", "length"] = "stop" if stop_token or stop_string else "length"
-        return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, tuple(row.versions))
-
-    def _has_stop_string(self, row: PendingCompletion) -> bool:
-        """Whether a stop string ends within the last token. Most tokens lack the last character of
-        every stop string, and are not decoded again.
-        """
-        last, stop = row.tokens[-1], row.request.stop
-        if last not in self.token_texts:
-            self.token_texts[last] = self.chat.text([last])
-        text = self.token_texts[last]
-        if text.isascii() and text and not any(word[-1] in text for word in stop):
-            return False
-        # A token is a byte at least.
-        window = max(len(word.encode()) for word in stop) + 4
-        tail = self.chat.text(row.tokens[-window:])
-        return find_stop(tail, stop)[0] < len(tail)
 
 
 @dataclass(slots=True)
@@ -108,10 +52,10 @@ class Outbox:
 
     deliver: Deliver
     hold: float
-    waiting: list[tuple[PendingCompletion, Completion]] = field(default_factory=list)
+    waiting: list[tuple[DecodeRow, Completion]] = field(default_factory=list)
     since: float = 0.0
 
-    def add(self, row: PendingCompletion, completion: Completion) -> None:
+    def add(self, row: DecodeRow, completion: Completion) -> None:
         """The completion waits until `flush`."""
         self.since = self.since if self.waiting else time.monotonic()
         self.waiting.append((row, completion))
@@ -135,12 +79,12 @@ class DecodeLoop:
     """
 
     kv_cache: KVCache | TransformersCache
-    inbox: deque[PendingCompletion]
+    inbox: deque[DecodeRow]
     stop_checker: StopChecker
     version: int
     kv_cache_tokens: int
-    waiting: list[PendingCompletion] = field(default_factory=list)
-    rows: list[PendingCompletion] = field(default_factory=list)
+    waiting: list[DecodeRow] = field(default_factory=list)
+    rows: list[DecodeRow] = field(default_factory=list)
     longest_prompt: int = 0
     longest_completion: int = 0
 
@@ -213,9 +157,7 @@ class DecodeLoop:
         for number, (row, token, logprob) in enumerate(
             zip(self.rows, tokens.tolist(), logprobs.tolist(), strict=True)
         ):
-            row.tokens.append(token)
-            row.logprobs.append(logprob)
-            row.versions.append(self.version)
+            row.append(token, logprob, self.version)
             if completion := self.stop_checker.completion(row):
                 outbox.add(row, completion)
             if completion or row.cancelled:
@@ -227,7 +169,7 @@ class DecodeLoop:
         return tokens[torch.tensor(order, dtype=torch.int64, device=tokens.device)]
 
 
-def _sample_rows(logits: Tensor, rows: list[PendingCompletion]) -> tuple[Tensor, Tensor]:
+def _sample_rows(logits: Tensor, rows: list[DecodeRow]) -> tuple[Tensor, Tensor]:
     """[R] the next token of each row, and its log-probability."""
     device = logits.device
     seeds, positions = zip(*((row.request.seed, len(row.tokens)) for row in rows), strict=True)

@@ -13,12 +13,12 @@ import torch
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
+from assay.engines.completions import StopChecker
 from assay.engines.torch.cache_probe import choose_cache
 from assay.engines.torch.decode_loop import (
     DecodeLoop,
+    DecodeRow,
     Deliver,
-    PendingCompletion,
-    StopChecker,
     rows_at_once,
 )
 from assay.engines.torch.fused import FusedDecoder
@@ -55,7 +55,7 @@ class TorchEngine:
         self._fused: FusedDecoder | None = None
         self._finished = FinishedRows(self.settings.kv_cache_tokens)
         self._copy: tuple[Any, Any] | None = None
-        self._inbox: deque[PendingCompletion] = deque()
+        self._inbox: deque[DecodeRow] = deque()
         self._halted = threading.Event()
         self._decoding: asyncio.Task[None] | None = None
         self._longest = 0
@@ -87,7 +87,7 @@ class TorchEngine:
         Raises MachineError when the device runs out of memory, ModelError for a model that cannot
         be decoded.
         """
-        row = PendingCompletion(request, sampling, asyncio.get_running_loop().create_future())
+        row = DecodeRow(request, sampling, result=asyncio.get_running_loop().create_future())
         self._longest = max(self._longest, row.longest)
         self._inbox.append(row)
         self._resume()
@@ -110,7 +110,7 @@ class TorchEngine:
     async def _decode_in_thread(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def deliver(row: PendingCompletion, completion: Completion) -> None:
+        def deliver(row: DecodeRow, completion: Completion) -> None:
             loop.call_soon_threadsafe(_set_result, row, completion)
 
         def count(tokens: int) -> None:
@@ -169,7 +169,7 @@ class TorchEngine:
         return self._copy[1]
 
 
-def _set_result(row: PendingCompletion, completion: Completion) -> None:
+def _set_result(row: DecodeRow, completion: Completion) -> None:
     if not row.result.done():
         row.result.set_result(completion)
 

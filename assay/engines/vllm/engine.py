@@ -12,18 +12,18 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
-from assay.engines.vllm.client import Client, GoneError
+from assay.engines.completions import PendingCompletion, StopChecker
+from assay.engines.vllm.client import Chunk, Client, GoneError
 from assay.engines.vllm.fleet import Fleet, Server, Weights
-from assay.engines.vllm.partial_completion import PartialCompletion
 from assay.engines.vllm.server import (
     MAX_NUM_SEQS,
     ServerProcess,
@@ -66,6 +66,7 @@ class VllmEngine:
         self._folder = folder
         self._name = token_hex(6)
         self._fleet = Fleet(transport, seed)
+        self._stop_checker = StopChecker(policy.chat)
 
     def add(self, client: Client, process: ServerProcess | None = None) -> None:
         """Use one more server, from the next load on."""
@@ -104,9 +105,9 @@ class VllmEngine:
         """Generate one completion. Raises MachineError if servers keep dying, SettingsError if they
         refuse the request.
         """
-        chat = self._policy.chat
-        so_far = PartialCompletion(request, sampling.max_tokens, chat)
-        while not (completion := so_far.completion()):
+        row, completion = PendingCompletion(request, sampling), None
+        stop_tokens = sorted(self._stop_checker.chat.stop_tokens)
+        while not completion:
             server = self._fleet.least_loaded(request.prompt)
             with server.assign(request.prompt):
                 await server.ready.wait()
@@ -115,14 +116,14 @@ class VllmEngine:
                         raise server.failure
                     if not server.is_usable:
                         continue
-                    left = replace(sampling, max_tokens=sampling.max_tokens - len(so_far.tokens))
-                    prompt = (*request.prompt, *so_far.tokens)
+                    left = replace(sampling, max_tokens=row.tokens_left)
                     server.generating += 1
                     try:
                         chunk = await server.client.generate(
-                            server.model, prompt, left, sorted(chat.stop_tokens), request.stop
+                            server.model, row.prompt, left, stop_tokens, request.stop
                         )
-                        so_far.add(chunk, list(map(self._version, chunk.weights)))
+                        versions = list(map(self._version, chunk.weights))
+                        completion = extended(row, chunk, versions, self._stop_checker)
                         self.tokens_generated += len(chunk.tokens)
                     except GoneError as error:
                         self._fleet.recover(server, error)
@@ -143,6 +144,22 @@ class VllmEngine:
         if engine != self._name:
             raise GoneError(f"it generates with weights called {name!r}")
         return int(version)
+
+
+def extended(
+    row: PendingCompletion, chunk: Chunk, versions: Sequence[int], stop_checker: StopChecker
+) -> Completion | None:
+    """Append a chunk whose tokens were sampled by the weights `versions`; the completion if that
+    ends it. A server looks for stop strings in its own chunk only.
+    """
+    for sampled in zip(chunk.tokens, chunk.logprobs, versions, strict=True):
+        row.append(*sampled)
+        if completion := stop_checker.completion(row):
+            return completion
+    if chunk.ended == "abort":
+        return None
+    how: Literal["stop", "length"] = "length" if chunk.ended == "length" else "stop"
+    return row.ended(how, stop_checker.chat.text(row.tokens))
 
 
 @contextlib.asynccontextmanager
