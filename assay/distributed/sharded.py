@@ -22,7 +22,7 @@ from assay.errors import ModelError, TrainingError
 from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
 from assay.policy.load import Policy, is_empty
 from assay.train.batch import to_batch
-from assay.train.ranks import Ranks
+from assay.train.ranks import Ranks, combined
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")
@@ -170,12 +170,7 @@ class ShardedRanks(Ranks):
 
     def totals(self, numbers: Mapping[str, float]) -> Metrics:
         """Added up in the order of ranks."""
-        rows = self._gathered(dict(numbers))
-        names = dict.fromkeys(name for row in rows for name in row)
-        return {
-            name: (max if name.endswith("_max") else sum)(row[name] for row in rows if name in row)
-            for name in names
-        }
+        return combined(self._gathered(dict(numbers)), sum)
 
     def collect(self, batches: list[Batch]) -> list[Batch]:
         """On the CPU: a rank does not use another's GPU."""

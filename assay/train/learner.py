@@ -32,7 +32,7 @@ from assay.policy.reference import Reference
 from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.memory import micro_batch_tokens
 from assay.train.optimizer import Optimizer
-from assay.train.ranks import Ranks
+from assay.train.ranks import Ranks, combined
 from assay.types import Batch, Metrics, Sample
 
 
@@ -150,11 +150,7 @@ class Learner:
         steps: list[Metrics] = []
         for _ in range(self.algorithm.epochs):
             steps = [self._gradient_step(part, step) for part in shares]
-        names = dict.fromkeys(name for numbers in steps for name in numbers)
-        return {"loss": 0.0} | {
-            name: (max if name.endswith("_max") else fmean)(numbers[name] for numbers in steps)
-            for name in names
-        }
+        return {"loss": 0.0} | combined(steps, fmean)
 
     def _add_logprobs(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with old log-probabilities and values, and those of the reference, if needed.
@@ -189,7 +185,7 @@ class Learner:
 
     def _gradient_step(self, samples: Sequence[Sample], step: int) -> Metrics:
         self.policy.model.train(self.algorithm.dropout)
-        sums: dict[str, list[float]] = {"loss": [], "tokens": []}
+        rows: list[Metrics] = []
         batches: list[Batch] = []
         for piece in self.ranks.rounds(self._micro_batches(samples)):
             batch = self._batch(piece)
@@ -198,15 +194,13 @@ class Learner:
             losses, numbers = self.algorithm.loss(output, batch)
             loss = masked_sum(losses * batch.weights, batch.mask)
             loss.backward()  # type: ignore[no-untyped-call]
-            sums["loss"].append(loss.item())
-            sums["tokens"].append(int(batch.mask.sum()))
+            row: Metrics = {}
             for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
                 reduce = masked_max if name.endswith("_max") else masked_sum
-                sums.setdefault(name, []).append(float(reduce(value, batch.mask)))
-        totals = self.ranks.totals(
-            {n: (max if n.endswith("_max") else sum)(values) for n, values in sums.items()}
-        )
-        wrong = [not math.isfinite(value) for value in sums["loss"]]
+                row[name] = float(reduce(value, batch.mask))
+            rows.append(row | {"loss": loss.item(), "tokens": int(batch.mask.sum())})
+        totals = self.ranks.totals(combined(rows, sum))
+        wrong = [not math.isfinite(row["loss"]) for row in rows]
         total, tokens = totals.pop("loss"), totals.pop("tokens")
         self._require_finite("loss", total, step, list(compress(batches, wrong)))
         norm = self.optimizer.step(step)

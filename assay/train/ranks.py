@@ -19,6 +19,17 @@ from assay.types import Batch, Metrics, Sample
 T = TypeVar("T")
 
 
+def combined(rows: Sequence[Mapping[str, float]], how: Callable[..., float]) -> Metrics:
+    """The numbers of some rows by name, each combined as `how` (sum, or a mean) says; the largest
+    where a name ends in `_max`.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        name: (max if name.endswith("_max") else how)(row[name] for row in rows if name in row)
+        for name in names
+    }
+
+
 class Ranks:
     """The ranks of a job: each learns from its share of the samples, and holds its shard of the
     weights. This is a job of one. Every rank makes the same calls in the same order.
