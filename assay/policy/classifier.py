@@ -10,8 +10,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from assay.errors import ModelError, UserError
 from assay.policy.load import pick_device
 from assay.policy.tokenizer import load_tokenizer
@@ -24,7 +22,7 @@ class Classifier:
     """Scores conversations. Raises ModelError where the model is none with one output."""
 
     def __init__(self, model: str, device: str, dtype: str, max_tokens: int) -> None:
-        from transformers import AutoModelForSequenceClassification
+        from transformers import AutoModelForSequenceClassification, TextClassificationPipeline
 
         self.tokenizer = load_tokenizer(model, trust_remote_code=False)
         self.tokenizer.truncation_side = "left"  # the reply is at the end
@@ -42,10 +40,11 @@ class Classifier:
                 f"{model!r} is no reward model: it needs a trained head with one output"
             )
         classifier.config.pad_token_id = self.tokenizer.pad_token_id
-        self.model = classifier.to(pick_device(device)).eval()
-        self.max_tokens = min(
-            max_tokens, getattr(classifier.config, "max_position_embeddings", max_tokens)
-        )
+        longest = getattr(classifier.config, "max_position_embeddings", max_tokens)
+        self.pipeline = TextClassificationPipeline(
+            classifier.eval(), self.tokenizer, device=pick_device(device), function_to_apply="none",
+            truncation=True, max_length=min(max_tokens, longest),
+        )  # fmt: skip
 
     def text(self, conversation: Conversation) -> str:
         """A conversation as the model reads it: by its chat template, or as plain text."""
@@ -58,16 +57,8 @@ class Classifier:
         """One score for each; those of like length are computed together."""
         texts = list(map(self.text, conversations))
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        scores: dict[int, float] = {}
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            inputs = self.tokenizer(
-                [texts[at] for at in batch], return_tensors="pt", padding=True, truncation=True,
-                max_length=self.max_tokens,
-            ).to(self.model.device)  # fmt: skip
-            with torch.inference_mode():
-                logits = self.model(**inputs).logits[:, 0].float().tolist()
-            scores.update(zip(batch, logits, strict=True))
+        answers = self.pipeline([texts[at] for at in order], batch_size=batch_size)
+        scores = {at: float(answer["score"]) for at, answer in zip(order, answers, strict=True)}
         return [scores[at] for at in range(len(texts))]
 
 
