@@ -8,14 +8,15 @@ from itertools import chain
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from assay.algorithms.base import by_group, numbered, rollouts_of
 from assay.maths.arrays import to_tensor
 from assay.maths.masked import LossMean, token_weights
 from assay.types import Batch, Sample
 
-NUMBERS = ("logprobs", "advantages", "old_logprobs", "reference_logprobs", "values", "returns")
-"""Per-token numbers of a sample that a batch holds under the same name."""
+OPTIONAL = ("old_logprobs", "reference_logprobs", "values", "returns")
+"""Per-token numbers that a batch holds where any of its samples has them."""
 
 
 def micro_batches(
@@ -100,34 +101,23 @@ def with_weights(samples: Sequence[Sample], mean: LossMean, constant: float) -> 
 
 def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) -> Batch:
     """Right-padded tensors [B, T] on `device`; T is the longest sample's length."""
-    shape = (len(samples), _longest(samples))
-    tokens = torch.full(shape, pad_token, dtype=torch.int64)
-    attention, mask = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
+    width = _longest(samples)
+
+    def padded(name: str, value: int = 0) -> Tensor:
+        rows = [to_tensor(getattr(sample, name)) for sample in samples]
+        return torch.stack([pad(row, (0, width - len(row)), value=value) for row in rows])
+
+    lengths = torch.tensor([[len(sample.tokens)] for sample in samples])
+    tokens, attention = padded("tokens", pad_token).long(), torch.arange(width) < lengths
     weights = torch.tensor([[sample.weight] for sample in samples])
     groups = torch.tensor(numbered(sample.group for sample in samples))
-    for row, sample in enumerate(samples):
-        length = len(sample.tokens)
-        tokens[row, :length] = to_tensor(sample.tokens)
-        attention[row, :length] = True
-        mask[row, :length] = to_tensor(sample.mask)
-    logprobs, advantages, *optional = (
-        _padded([getattr(s, name) for s in samples], shape) for name in NUMBERS
-    )
-    logprobs, advantages = (
-        torch.zeros(shape) if rows is None else rows for rows in (logprobs, advantages)
-    )
-    parts = (tokens, attention, mask, logprobs, advantages, weights, groups, *optional)
+    numbers = padded("mask"), padded("logprobs"), padded("advantages")
+    optional = [
+        padded(name) if any(getattr(sample, name) for sample in samples) else None
+        for name in OPTIONAL
+    ]
+    parts = (tokens, attention, *numbers, weights, groups, *optional)
     return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
-
-
-def _padded(rows: Sequence[Sequence[float]], shape: tuple[int, int]) -> Tensor | None:
-    """[B, T] with zeros on the right; None where no row has any number."""
-    if not any(rows):
-        return None
-    padded = torch.zeros(shape)
-    for row, numbers in enumerate(rows):
-        padded[row, : len(numbers)] = to_tensor(numbers)
-    return padded
 
 
 def _longest(samples: Sequence[Sample]) -> int:
