@@ -109,15 +109,12 @@ def pack(tokens: Tensor, mask: Tensor) -> PackedRow:
     lengths = [end - begin for _, begin, end in spans]
     starts = list(accumulate(lengths, initial=0))
 
-    heads, tails, shared = [0] * len(texts), [0] * len(texts), len(groups)
-    for (row, begin, _), start in zip(spans[shared:], starts[shared:-1], strict=True):
-        heads[row], tails[row] = start, start - begin + firsts[row]
-    for rows, start in zip(groups, starts, strict=False):
-        for row in rows:
-            heads[row] = start
-    owner, before = mask.nonzero(as_tuple=True)
-    before = before - 1
-    head, tail = (torch.tensor(ends, device=device)[owner] for ends in (heads, tails))
+    places, shared = torch.zeros(texts.shape, dtype=torch.int64), len(groups)
+    for (row, begin, end), start in zip(spans, starts, strict=False):
+        places[row, begin:end] = torch.arange(start, start + end - begin)
+    for rows in groups:
+        places[rows, : firsts[rows[0]]] = places[rows[0], : firsts[rows[0]]]
+    owner, token = mask.nonzero(as_tuple=True)
     padding = [0] * padding_rows(sum(lengths), device)
     sizes = [length for length in (*lengths, len(padding)) if length]
     segments = [_segments(sizes, sizes, 0, True, device)]
@@ -130,7 +127,7 @@ def pack(tokens: Tensor, mask: Tensor) -> PackedRow:
     return PackedRow(
         tokens=torch.cat([*packed, filled]).to(device),
         positions=torch.cat([*positions, filled]).to(device),
-        predictors=torch.where(before < first[owner], head + before, tail + before - first[owner]),
+        predictors=places.to(device)[owner, token - 1],
         segments=tuple(segments),
     )
 
