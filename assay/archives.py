@@ -2,8 +2,6 @@
 backport takes its place: Debian 12 has Python 3.11.2.
 """
 
-from __future__ import annotations
-
 import importlib
 import tarfile
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The command line: builds it from the files in commands/, and turns every error into one line."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import logging

@@ -1,7 +1,5 @@
 """Examines this machine: sandbox, versions, tools and accelerators. Imports nothing heavy."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

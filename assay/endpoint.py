@@ -1,7 +1,5 @@
 """Client of an OpenAI-compatible endpoint, which any hosted model and most servers have."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable

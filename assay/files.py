@@ -1,7 +1,5 @@
 """Whole files or none: write next to the target, flush to the disk, then rename into place."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,6 +1,4 @@
 """What both servers, of the judge and of the viewer, refuse."""
 
-from __future__ import annotations
-
 AMBIGUOUS = {b"content-length", b"transfer-encoding"}
 """Headers: with both, a proxy and this server may see two different requests in the same bytes."""

@@ -1,7 +1,5 @@
 """Tasks as models see them: messages for chat models, plain text for models that continue text."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

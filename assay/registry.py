@@ -2,8 +2,6 @@
 "did you mean".
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """Runs coroutines: many at once, or one for a caller that does not await."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

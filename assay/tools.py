@@ -1,7 +1,5 @@
 """Tools that a model may call between its replies, and its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

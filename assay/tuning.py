@@ -3,8 +3,6 @@
 Before torch is imported: `set_variables`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 

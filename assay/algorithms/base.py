@@ -1,7 +1,5 @@
 """What an algorithm is: a loss, what it learns from, and how rewards become advantages."""
 
-from __future__ import annotations
-
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 L_t = -sg(clip(r_t, 1 - clip_low, 1 + clip_high)) A log p(y_t)
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm

@@ -1,7 +1,5 @@
 """DAPO: GRPO with dynamic sampling, clip-higher, a token mean and soft overlong punishment."""
 
-from __future__ import annotations
-
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss

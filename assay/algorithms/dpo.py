@@ -3,8 +3,6 @@
 L = -log sigmoid(beta (log p/p_ref (chosen) - log p/p_ref (rejected)))
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

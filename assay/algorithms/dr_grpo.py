@@ -5,8 +5,6 @@
 The loss of a completion is summed over its tokens and divided by a constant, `rollout.max_tokens`.
 """
 
-from __future__ import annotations
-
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss

@@ -7,8 +7,6 @@
 `maths/advantages.py` the advantage. docs/grpo.md follows a completion from prompt to gradient.
 """
 
-from __future__ import annotations
-
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss

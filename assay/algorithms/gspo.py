@@ -3,8 +3,6 @@
 r = (p(y) / p_old(y))^(1 / |y|)          the geometric mean over the |y| tokens of y
 """
 
-from __future__ import annotations
-
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss

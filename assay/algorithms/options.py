@@ -1,7 +1,5 @@
 """The settings that all policy-gradient algorithms share."""
 
-from __future__ import annotations
-
 from copy import copy
 from typing import Any, Literal, Self
 

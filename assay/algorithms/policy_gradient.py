@@ -11,8 +11,6 @@ p is the policy with its gradient, p_old the policy before the first gradient st
 p_engine the probability with which the engine sampled the token. The learner averages L_t.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """PPO in two forms: with a critic and GAE, or with the batch's mean as baseline and no critic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

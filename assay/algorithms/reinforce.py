@@ -1,7 +1,5 @@
 """REINFORCE: -A log p(y_t), with A the reward minus a baseline."""
 
-from __future__ import annotations
-
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
 from assay.algorithms.policy_gradient import build

@@ -3,8 +3,6 @@
 A_i = R_i - mean of the others' R,   r = p(y) / p_old(y) of the whole completion y
 """
 
-from __future__ import annotations
-
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss

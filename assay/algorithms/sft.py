@@ -1,7 +1,5 @@
 """SFT: supervised fine-tuning, -log p of demonstrated tokens; prompts are masked."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm

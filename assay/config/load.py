@@ -1,7 +1,5 @@
 """Loads settings from TOML files and the command line. Every mistake is one line."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Mistakes in settings, each explained in one line; knows what other trainers call a setting."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path

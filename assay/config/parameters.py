@@ -1,7 +1,5 @@
 """The parameters of a plug-in, as its function declares them and a table of settings gives them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, SimpleNamespace

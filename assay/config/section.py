@@ -1,7 +1,5 @@
 """The base of all tables of settings."""
 
-from __future__ import annotations
-
 from typing import get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator

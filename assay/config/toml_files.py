@@ -1,7 +1,5 @@
 """Settings files: TOML with a base, paths relative to the file, and the line of every setting."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A model without weights, as a rank builds it: what it learns of the leader's, and its memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -8,8 +8,6 @@ learn with it. The leader sends each call of its learner's to all; all make it.
 | ends | when its work is done | when the leader says so or is gone |
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import select

@@ -1,7 +1,5 @@
 """Weights in shards (FSDP2) over the ranks of a job or of a machine, and samples in shares."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace

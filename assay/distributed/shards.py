@@ -1,7 +1,5 @@
 """Rows of a tensor, as FSDP shards it, and the file of safetensors that ranks write together."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

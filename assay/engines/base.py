@@ -1,7 +1,5 @@
 """The interface of an engine: one call generates one completion, and the engine batches calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol

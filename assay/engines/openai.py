@@ -1,7 +1,5 @@
 """Asks any OpenAI-compatible endpoint for completions: hosted models, and servers of others."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager

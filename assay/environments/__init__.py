@@ -2,8 +2,6 @@
 and never tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -2,8 +2,6 @@
 SEARCH/REPLACE blocks or a unified diff; it may then see how its tests end, and write it anew.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator
 from typing import Literal

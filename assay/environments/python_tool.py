@@ -2,8 +2,6 @@
 `<code>`, or calls of a tool as its chat template writes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Annotated, Literal
 

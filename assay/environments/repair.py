@@ -1,7 +1,5 @@
 """The model sees how its program fails a visible check, and may fix it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Generator
 

@@ -2,8 +2,6 @@
 the change of the work folder is judged. Limits and texts are those of mini-swe-agent 2.4.6.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """One reply per rollout."""
 
-from __future__ import annotations
-
 from assay.environments import Conversation, environment
 
 

@@ -1,7 +1,5 @@
 """Samples and judges completions of every task, and sums them up with intervals."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace

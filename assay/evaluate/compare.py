@@ -1,7 +1,5 @@
 """Compares evaluations on the same tasks: of runs, stages and reports; runs over seeds as one."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

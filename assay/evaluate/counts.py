@@ -1,7 +1,5 @@
 """Samples and passes: of each task, and of groups of tasks (a difficulty, a language, a month)."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Judges completions from a file, and writes the verdicts to a file next to it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

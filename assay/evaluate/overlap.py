@@ -1,7 +1,5 @@
 """Which tasks of a benchmark are among the training tasks: by their programs and their prompts."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence

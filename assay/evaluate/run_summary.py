@@ -1,7 +1,5 @@
 """What a report says of the run that made its models: stages, settings, versions, times."""
 
-from __future__ import annotations
-
 import platform
 import tomllib
 from collections.abc import Iterator, Sequence

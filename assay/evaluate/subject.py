@@ -1,7 +1,5 @@
 """The models that an evaluation asks: on disk, on the hub, or behind an endpoint."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass

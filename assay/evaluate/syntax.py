@@ -1,7 +1,5 @@
 """Programs as tokens of their syntax trees, in which names and literals do not count."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

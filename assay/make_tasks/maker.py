@@ -1,7 +1,5 @@
 """Tries bugs in trees, and writes tasks of those that some tests notice and others do not."""
 
-from __future__ import annotations
-
 import ast
 import json
 import random

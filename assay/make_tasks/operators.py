@@ -3,8 +3,6 @@
 An edit replaces the bytes of one place, so that the rest of the file keeps its own.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Where a tree comes from: a source distribution, a folder, or a commit of a git repository."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What the policy reads of a bug: the failing code and its exception, as a user reports them."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

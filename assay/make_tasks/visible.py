@@ -1,7 +1,5 @@
 """What the policy may see of a tree: no failing test, and no other copy of the code in question."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterable, Mapping
 

@@ -2,8 +2,6 @@
 completions in, [N] out.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

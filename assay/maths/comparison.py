@@ -4,8 +4,6 @@ Rates are a model's pass@1 of each task, in the same order for both models. Task
 samples of one task, and the seeds of one recipe on it, only make its rate more exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, exp, gcd, isclose, sqrt

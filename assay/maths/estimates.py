@@ -5,8 +5,6 @@ the samples of one task are not independent of one another, so every spread here
 between tasks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

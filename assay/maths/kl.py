@@ -2,8 +2,6 @@
 joschu.net/blog/kl-approx).
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Importance ratios and losses per token, [B, T] in and [B, T] out; the learner reduces them."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

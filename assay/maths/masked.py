@@ -1,7 +1,5 @@
 """Reductions under a mask. Masked values are filled, never multiplied: 0 x inf is nan."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Rewards before they become advantages. Plain numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from statistics import pstdev
 

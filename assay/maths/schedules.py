@@ -1,7 +1,5 @@
 """Learning-rate schedules as factors of the peak rate."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Each seed is a function of the run's seed and its purpose, so a resumed run samples the same."""
 
-from __future__ import annotations
-
 import hashlib
 
 

@@ -1,7 +1,5 @@
 """LoRA adapters: a new one, or one that `save_pretrained` of peft has left in a directory."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Conversations to tokens and back; the one place that knows a tokenizer's chat template."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

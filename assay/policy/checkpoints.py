@@ -1,7 +1,5 @@
 """Checkpoints on the disk: which ones are whole, and the newest of those."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

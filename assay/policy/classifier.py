@@ -2,8 +2,6 @@
 preferences (Bradley-Terry). It reads conversations as lines of JSON and writes their scores.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

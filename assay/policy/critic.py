@@ -1,7 +1,5 @@
 """The critic (value head): predicts the expected reward from the policy's hidden states."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

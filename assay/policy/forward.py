@@ -3,8 +3,6 @@
 Layouts: packed sequences (varlen attention), padded ones, or those through the whole model.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator

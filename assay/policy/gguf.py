@@ -1,7 +1,5 @@
 """Models in GGUF files: each is dequantised once, into a cached folder in Hugging Face format."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

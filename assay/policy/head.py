@@ -3,8 +3,6 @@
 The logits of all tokens are never in memory at once, as in a fused linear cross-entropy.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

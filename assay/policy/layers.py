@@ -2,8 +2,6 @@
 data type, and no float32 copies as transformers' own. The output is the same to the bit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Load a policy from a model directory, an adapter directory, a GGUF file or a hub name."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

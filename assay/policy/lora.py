@@ -2,8 +2,6 @@
 peft's copy it to float32 for each layer, and that add to the frozen layer's output in place.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

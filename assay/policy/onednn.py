@@ -5,8 +5,6 @@ bench.products`). Decoding multiplies with copies of the weights in a faster lay
 depends on the processor alone, never on a measurement, so a resumed run rounds as it did before.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Completions of one prompt share it (a shared prompt prefix): its tokens stand in the row once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The reference policy: the weights at the start of the stage. Frozen weights are not copied."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

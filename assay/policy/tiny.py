@@ -1,7 +1,5 @@
 """The tiny default model: a small random Llama, with a BPE tokenizer trained on the tasks' text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Load the tokenizer of a model, and refuse one that loses spaces."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence

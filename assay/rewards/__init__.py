@@ -1,7 +1,5 @@
 """The reward of a rollout: a weighted sum of named terms, one term per file."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Whether the program compiles, and with how few warnings."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 from assay.judge import AnyJudge

@@ -1,7 +1,5 @@
 """Whether the reply has the wanted format, whatever its program does."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A penalty per token, so that of two correct programs the shorter one scores more."""
 
-from __future__ import annotations
-
 from assay.rewards import reward
 from assay.types import Rollout
 

@@ -1,7 +1,5 @@
 """How few warnings a linter has for a Verilog design."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """Surface quality of a Verilog design: names, line length, declarations that nothing uses."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

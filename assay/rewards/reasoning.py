@@ -1,7 +1,5 @@
 """How well a reply's reasoning fits its program, as a language model behind an endpoint sees it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """What a reward model says of the whole conversation, computed in a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """Whether a Verilog design can be made into hardware."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 from assay.judge import AnyJudge

@@ -1,7 +1,5 @@
 """Whether the program passes its tests: the reward that the others only shape."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from assay.rewards import reward

@@ -1,7 +1,5 @@
 """Runs tools, compilers among them, on the programs of rollouts, in the run's judge."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager

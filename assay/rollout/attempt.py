@@ -1,7 +1,5 @@
 """One attempt at a task, turn by turn: sample a completion, extract the program, judge."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 being generated; the whole group is scored at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Checks held out of the reward: which they are, and how many programs pass only without them."""
 
-from __future__ import annotations
-
 import ast
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Reads pairs of chosen and rejected completions from a file, for DPO without rollouts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Play demonstrations through an environment, so that SFT learns dialogues of several turns."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import suppress

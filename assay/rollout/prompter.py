@@ -1,7 +1,5 @@
 """Asks a model for programs: tasks to conversations, and conversations to tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar

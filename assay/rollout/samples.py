@@ -1,7 +1,5 @@
 """Turns rollouts into samples for the learner, and into metrics of a step."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

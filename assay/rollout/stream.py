@@ -2,8 +2,6 @@
 `max_staleness` versions of the weights.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Trackers: where the metrics and rollouts of a run go (console, files, dashboards)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

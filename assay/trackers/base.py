@@ -1,7 +1,5 @@
 """The interface of trackers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from assay.types import Metrics, Rollout, Sample

@@ -1,7 +1,5 @@
 """Progress of a stage on the console: a bar in a terminal, lines in a file or pipe."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

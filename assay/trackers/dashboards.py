@@ -1,7 +1,5 @@
 """Dashboards: TensorBoard's event files, Weights & Biases, and trackio."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path

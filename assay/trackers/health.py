@@ -2,8 +2,6 @@
 as an event in events.jsonl, and posted to the webhook in the environment variable ASSAY_WEBHOOK.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Lines of JSON by step: metrics.jsonl has one for each step, with the time of its end."""
 
-from __future__ import annotations
-
 import json
 import time
 from math import inf, isfinite

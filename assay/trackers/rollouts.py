@@ -1,7 +1,5 @@
 """rollouts/step_000012.parquet: all completions of a step with program, verdict and reward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields

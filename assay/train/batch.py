@@ -1,7 +1,5 @@
 """Cuts samples into micro-batches under a token budget, and pads them into tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain

@@ -2,8 +2,6 @@
 an answer in seconds, before anything of it is loaded or measured.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Exports a checkpoint as a model folder that transformers loads, with a card that says all."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib

@@ -3,8 +3,6 @@
 Every file in them is complete or absent.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

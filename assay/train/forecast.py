@@ -2,8 +2,6 @@
 largest micro-batch first, so that what does not fit is known before anything trains.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -2,8 +2,6 @@
 every algorithm.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time

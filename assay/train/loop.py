@@ -3,8 +3,6 @@
 SFT, DPO and RL run this same loop; only the run's algorithm and data source differ.
 """
 
-from __future__ import annotations
-
 from assay.train.run import StageRun
 
 

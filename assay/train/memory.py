@@ -1,7 +1,5 @@
 """How much memory a device has, and how much of it this process takes."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

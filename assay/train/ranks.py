@@ -1,7 +1,5 @@
 """What the processes of a job do for one another while they learn. Here, one process is all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

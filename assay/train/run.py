@@ -1,7 +1,5 @@
 """A stage while it trains: opens and closes its parts, and knows when to evaluate and save."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress

@@ -3,8 +3,6 @@
 The number of a step decides which samples it gets.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

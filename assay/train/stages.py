@@ -2,8 +2,6 @@
 from the weights of the stage before.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the page asks: each question by its name, with its parameters, answered as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any

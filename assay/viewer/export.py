@@ -1,7 +1,5 @@
 """One HTML file with runs and some of their rollouts, to send: it holds all that it needs."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

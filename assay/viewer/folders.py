@@ -1,7 +1,5 @@
 """What a folder of runs holds: stages, metrics, alerts, evaluations. Everything is only read."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

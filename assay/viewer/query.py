@@ -1,7 +1,5 @@
 """SQL over the metrics and the rollouts of runs, with DuckDB."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The rollouts of a stage: an index in memory of what is filtered, and texts read when shown."""
 
-from __future__ import annotations
-
 import codecs
 import logging
 import os

@@ -1,7 +1,5 @@
 """The page over HTTP, for this machine only: it answers GET, and writes nothing."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

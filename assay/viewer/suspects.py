@@ -1,7 +1,5 @@
 """What to look at in the rollouts of a run: suspects of reward hacking, and tasks by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

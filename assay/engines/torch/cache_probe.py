@@ -1,7 +1,5 @@
 """Before decoding, check that the KV cache gives the same logits as a full forward pass."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

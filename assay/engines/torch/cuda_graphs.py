@@ -1,7 +1,5 @@
 """Decode steps, and their CUDA graphs: captured when a shape comes a second time, then replayed."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 its place.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """The in-process engine: it generates with the policy's own weights, or with a synced copy."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import threading

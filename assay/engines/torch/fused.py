@@ -7,8 +7,6 @@ are LoRA adapters into float32 weights; bfloat16 would round small updates away,
 adds its A to the product, and its B is a second one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

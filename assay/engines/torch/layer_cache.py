@@ -1,7 +1,5 @@
 """Keys and values of one layer, for all rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Prefill, and a thin wrapper around transformers' DynamicCache."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature

@@ -1,7 +1,5 @@
 """Samples the next tokens of all rows at once; each row has its own stream of random numbers."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

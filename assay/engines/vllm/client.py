@@ -1,7 +1,5 @@
 """HTTP client of one vLLM server: token ids in, token ids out."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 brought up again after it died.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -8,8 +8,6 @@ The command is another reaper, whose owner is this one (0 is its parent): each d
 if that is killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
