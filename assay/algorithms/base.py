@@ -4,7 +4,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
@@ -22,13 +22,9 @@ Numbers = Mapping[str, Tensor]
 trained tokens, or its largest value where the name ends in `_max`."""
 
 
-class Loss(Protocol):
-    """Maps the model's output for a batch to a loss [B, T] and numbers to log."""
-
-    def __call__(self, output: ModelOutput, batch: Batch, /) -> tuple[Tensor, Numbers]:
-        """The loss is not reduced. Positions outside `batch.mask` may hold anything."""
-
-
+Loss = Callable[[ModelOutput, Batch], tuple[Tensor, Numbers]]
+"""Maps the model's output for a batch to a loss [B, T], which is not reduced, and numbers to log.
+Positions outside `batch.mask` may hold anything."""
 ComputeAdvantages = Callable[[Sequence[Sample]], list[Sample]]
 """Fills in `advantages` of the samples of one step. Samples that it leaves out are not learned
 from and count in no mean."""

@@ -46,24 +46,6 @@ class Overlap:
     """Why programs were not compared."""
 
 
-class _Programs:
-    """Reads programs of tasks once, and notes the languages that have no parser."""
-
-    def __init__(self) -> None:
-        self.notes: dict[str, None] = {}
-
-    def of(self, task: Task, demonstrations: Sequence[str] = ()) -> list[Syntax]:
-        """The syntax of the reference and of demonstrations, as far as they are long enough."""
-        replies = (extract.program(task, reply) for reply in demonstrations)
-        sources = filter(None, dict.fromkeys([task.reference, *replies]))
-        try:
-            read = [syntax_of(source, task.language) for source in sources]
-        except SettingsError as error:
-            self.notes[str(error)] = None
-            return []
-        return [syntax for syntax in read if syntax is not None and len(syntax.tokens) >= SHORTEST]
-
-
 class _Index:
     """Counts the elements that a set shares with each of many."""
 
@@ -89,15 +71,17 @@ def find_overlap(
     """Pairs of tasks whose programs are alike to the share `programs` or more, or whose prompts are
     to the share `prompts`. `advance` is called after each training task.
     """
-    reader = _Programs()
-    read = [(place, syntax) for place, task in enumerate(bench) for syntax in reader.of(task)]
+    notes: dict[str, None] = {}
+    read = [
+        (place, program) for place, task in enumerate(bench) for program in _programs(task, notes)
+    ]
     owners = np.array([place for place, _ in read], dtype=int)
     shapes = _Index([_pieces(syntax.tokens, SHINGLE) for _, syntax in read])
     texts = _Index(_without_common([_pieces(_words(task.prompt), WORDS) for task in bench]))
     pairs: list[Pair] = []
     for task in train:
         alike, same = np.zeros(len(bench)), set[int]()
-        for syntax in reader.of(task, task.demonstrations):
+        for syntax in _programs(task, notes, task.demonstrations):
             pieces = _pieces(syntax.tokens, SHINGLE)
             both = shapes.shared(pieces)
             np.maximum.at(alike, owners, both / (len(pieces) + shapes.sizes - both))
@@ -109,22 +93,37 @@ def find_overlap(
             pairs.append(Pair(task, bench[int(place)], *scores, identical=place in same))
         advance()
     pairs.sort(key=lambda pair: (-pair.identical, -pair.program, -pair.prompt))
-    return Overlap(pairs, list(reader.notes))
+    return Overlap(pairs, list(notes))
 
 
 def also_trained_on(train: Sequence[Task], bench: Sequence[Task]) -> list[str]:
     """The ids of benchmark tasks that training has too: the same prompt, the same program but for
     its names, or the same name of a public task. Misses what `find_overlap` calls alike.
     """
-    reader = _Programs()
 
     def marks(task: Task) -> set[Hashable]:
-        exact = {syntax.exact for syntax in reader.of(task)}
+        exact = {syntax.exact for syntax in _programs(task, {})}
         name = {(task.id.lower(), task.entry_point)} if "/" in task.id else set()
         return {*exact, *name, tuple(_words(task.prompt))}
 
     trained = set(chain.from_iterable(map(marks, train)))
     return [task.id for task in bench if not trained.isdisjoint(marks(task))]
+
+
+def _programs(
+    task: Task, notes: dict[str, None], demonstrations: Sequence[str] = ()
+) -> list[Syntax]:
+    """The syntax of the reference and of demonstrations, as far as they are long enough; `notes`
+    get why there is none of a language that has no parser.
+    """
+    replies = (extract.program(task, reply) for reply in demonstrations)
+    sources = filter(None, dict.fromkeys([task.reference, *replies]))
+    try:
+        read = [syntax_of(source, task.language) for source in sources]
+    except SettingsError as error:
+        notes[str(error)] = None
+        return []
+    return [syntax for syntax in read if syntax is not None and len(syntax.tokens) >= SHORTEST]
 
 
 def _words(text: str) -> list[str]:

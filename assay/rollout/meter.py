@@ -21,6 +21,7 @@ class Meter:
     count: int = 0
     """Units of work; the caller adds to it."""
     since: float = field(default_factory=time.perf_counter)
+    """When a piece of work last began or ended."""
 
     def __enter__(self) -> None:
         self._update(1)
@@ -35,11 +36,6 @@ class Meter:
         self.busy, self.occupied, self.count = 0.0, 0.0, 0
         return totals
 
-    @property
-    def idle(self) -> float:
-        """Seconds since a piece of work began or ended."""
-        return time.perf_counter() - self.since
-
     def _update(self, change: int) -> None:
         now, capacity = time.perf_counter(), self.capacity()
         self.busy += (now - self.since) * bool(self.running)
@@ -52,6 +48,6 @@ def standstill(meters: Mapping[str, Meter], after: float = 30.0) -> str:
     """`waiting for engine since 75 s` for the first that works, if none began or ended a piece of
     work for `after` seconds; else empty.
     """
-    seconds = min(meter.idle for meter in meters.values())
+    seconds = time.perf_counter() - max(meter.since for meter in meters.values())
     working = [name for name, meter in meters.items() if meter.running]
     return f"waiting for {working[0]} since {seconds:.0f} s" if working and seconds > after else ""

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from assay.engines.vllm.client import Client, GoneError
@@ -127,7 +126,12 @@ class Fleet:
         """A ready server, if there is one, that did not fail, if there is one; with a bonus for one
         that has the prompt in its prefix cache.
         """
-        return min(self.servers, key=partial(_load_of, prompt))
+
+        def load(server: Server) -> tuple[bool, bool, int]:
+            bonus = PREFIX_BONUS if prompt in server.prompts else 0
+            return server.failure is not None, not server.ready.is_set(), server.assigned - bonus
+
+        return min(self.servers, key=load)
 
     async def close(self) -> None:
         """Stop the servers that were started."""
@@ -244,14 +248,6 @@ class Fleet:
         difference = probe.check(scores, server.probed, weights.dtype)
         server.probed = probe, scores
         return difference
-
-
-def _load_of(prompt: tuple[int, ...], server: Server) -> tuple[bool, bool, int]:
-    """Sorts servers: ready ones first, failed ones last, then by load, with a bonus for a cached
-    prompt.
-    """
-    bonus = PREFIX_BONUS if prompt in server.prompts else 0
-    return server.failure is not None, not server.ready.is_set(), server.assigned - bonus
 
 
 def _note_death(server: Server, error: GoneError) -> None:
