@@ -27,7 +27,7 @@ from assay.judge.prepared_task import (
     time_factor,
 )
 from assay.judge.verdict import is_tasks_fault
-from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict, SharedWork
+from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict, SharedWork, installed
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST
 from assay.types import Execution, Task, Verdict
@@ -96,7 +96,7 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
 def _cache_file(task: Task) -> Path | None:
     """Where its expected values are cached; None for a user without a home."""
     checks, tools = list(map(repr, task.checks)), language_named(task.language).versions()
-    python = sys.version_info[:2], task.hash_seed, task.large
+    python = *installed(), task.hash_seed, task.large
     parts = [VERSION, *python, task.reference, task.setup, task.entry_point, checks, tools]
     parts += node_classes(task)
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -49,8 +49,8 @@ class LazyBuiltins(dict[str, Any]):
         return builtins.__import__(name, *parts, **keywords)
 
     def take_answers(self, namespace: Namespace, names_before: set[str]) -> None:
-        """Move what a check has bound, and is no code, to where its use is noticed. `known`: the
-        names from before.
+        """Move what a check has bound beside `names_before`, and is no code, to where its use is
+        noticed.
         """
         for name in namespace.keys() - names_before:
             if not isinstance(value := namespace[name], CODE) and not is_function(value):
@@ -99,7 +99,7 @@ def outcome_of(action: Callable[[], object], piece: Piece, connection: Connectio
 
 
 def require_asked(run: Callable[[], Outcome], connection: Connection, text: str) -> Outcome:
-    """The outcome of a check; `unasked` if it asks the program nothing. `shown`: what it is."""
+    """The outcome of a check with this text; `unasked` if it asks the program nothing."""
     before = connection.requests.count
     outcome = run()
     if asks_nothing(outcome, before, connection):
@@ -108,8 +108,8 @@ def require_asked(run: Callable[[], Outcome], connection: Connection, text: str)
 
 
 def asks_nothing(outcome: Outcome, before: int, connection: Connection) -> bool:
-    """Whether it is the task's fault that code which has ended so has made no request since
-    `asked`. It fails by the program's where that put data in the place of a class.
+    """Whether it is the task's fault that code which ended so has made no request after the first
+    `before`. The fault is the program's where that put data in the place of a class.
     """
     requests = connection.requests
     return requests.count == before and (outcome.how == "held" or not requests.gave_data)

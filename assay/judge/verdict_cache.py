@@ -84,12 +84,16 @@ class Archive:
 
 
 @functools.cache
+def installed() -> list[str]:
+    """The versions of Python and of the installed packages."""
+    records = (record.name for folder in sys.path for record in Path(folder).glob("*.dist-info"))
+    return [sys.version, *sorted(records)]
+
+
+@functools.cache
 def edition() -> bytes:
     """Identifies this judge: its source, and the versions of Python and the installed packages."""
-    installed = sorted(
-        record.name for folder in sys.path for record in Path(folder).glob("*.dist-info")
-    )
-    digest = hashlib.blake2b("\n".join([sys.version, *installed]).encode(), digest_size=16)
+    digest = hashlib.blake2b("\n".join(installed()).encode(), digest_size=16)
     root = Path(assay.__file__).parent
     for folder in ("judge", "languages", "sandbox"):
         for file in sorted((root / folder).rglob("*.*")):

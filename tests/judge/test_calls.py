@@ -239,6 +239,17 @@ def test_the_reference_answers_what_has_no_expected_value_and_is_asked_once(cach
     assert verdicts(asked, "def f(x): return [9, 9] if x == 3 else [x / 2, x]") == ["pass"]
 
 
+def test_with_another_version_of_a_package_the_reference_is_asked_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = task(Call("[3]"), reference=HALVE)
+    verdicts(asked, HALVE)
+    versions = references.installed()
+    monkeypatch.setattr(references, "installed", lambda: [*versions, "numpy-9.0.dist-info"])
+    verdicts(asked, HALVE)
+    assert len(list(cache.iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     "damage", [b"", b"[", b"{}", b'["[1.5,3]"]', b"[1, 2]", b'["[", "1"]', b'["{\\"x\\":1}","1"]']
 )
