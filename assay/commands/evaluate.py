@@ -85,6 +85,7 @@ def evaluate(
 def run_of(config: str | None, words: list[str], flags: Mapping[str, Any]) -> EvaluationRun:
     """The settings of an evaluation, of its file, other `words` and FLAGS on the command line."""
     from assay.config.load import load_evaluation
+    from assay.policy.gguf import require_path
 
     if config and config.startswith("--"):  # there is no file: an unknown option was taken for it
         words, config = [config, *words], None
@@ -94,7 +95,10 @@ def run_of(config: str | None, words: list[str], flags: Mapping[str, Any]) -> Ev
             word = typed if isinstance(typed, str) else json.dumps(typed)
             words = [*words, f"--{name.replace('_', '-')}", word]
     short = {name.replace("_", "-"): path for name, (path, _, _) in FLAGS.items()}
-    return load_evaluation(Path(config) if config else None, words, short)
+    run = load_evaluation(Path(config) if config else None, words, short)
+    if run.engine.name != "openai":  # whose names of models look like paths
+        require_path(run.policy.model)
+    return run
 
 
 def with_flags(command: Any, names: Iterable[str] = FLAGS) -> None:

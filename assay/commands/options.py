@@ -64,10 +64,12 @@ def checked_plan(config: Path, words: list[str]) -> Plan:
     """
     from assay import environments, rewards
     from assay.config.load import load_plan
+    from assay.policy.gguf import require_path
     from assay.tasks import load
 
     plan = load_plan(config, words)
     for settings in plan.stages:
+        require_path(settings.policy.model)
         with plan.blaming(settings.stage, ("rewards",)):
             rewards.build(settings.rewards)
         with plan.blaming(settings.stage, ("environment",)):

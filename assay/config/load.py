@@ -96,6 +96,11 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     for change in plan.changes:
         _require_tables(change.table, plan.source)
     common, changes = _layers(plan)
+    if "stage" in changes:
+        raise SettingsError(
+            f"{plan.source(('stage',))}: every stage runs; drop one with --unset stages.NAME,"
+            " change one with --stages.NAME.steps"
+        )
     stage_changes = changes.pop("stages", {})
     tables = common.pop("stages", None)
     if tables is None:

@@ -59,6 +59,17 @@ def as_folder(name: str, progress: Progress | None = None) -> str:
     return str(folder)
 
 
+def require_path(name: str) -> None:
+    """Raises ModelError for a path of a model at which there is nothing. Imports no torch, so that
+    a typo is answered at once.
+    """
+    path = Path(name)
+    is_path = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
+    if not path.exists() and (is_path or path.suffix == ".gguf"):
+        what = "GGUF file" if path.suffix == ".gguf" else "model directory"
+        raise ModelError(f"{what} {name!r} does not exist")
+
+
 def _convert(name: str, folder: Path, progress: Progress) -> str:
     """Write the model to `folder`; returns how it was quantised."""
     try:

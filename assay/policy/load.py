@@ -25,7 +25,7 @@ from assay.policy.adapters import (
 )
 from assay.policy.chat import Chat, open_chat
 from assay.policy.checkpoints import not_finite
-from assay.policy.gguf import as_folder
+from assay.policy.gguf import as_folder, require_path
 from assay.policy.layers import use_efficient_layers
 from assay.policy.onednn import has_bfloat16, use_fast_linear
 from assay.policy.tokenizer import describe_source, load_tokenizer, why_not_loaded
@@ -163,10 +163,7 @@ def base_model_of(name: str, needs_tokenizer: bool = True) -> str:
     """
     folder = Path(name)
     if not folder.is_dir():
-        is_path = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
-        if not folder.is_file() and (is_path or folder.suffix == ".gguf"):
-            what = "GGUF file" if folder.suffix == ".gguf" else "model directory"
-            raise ModelError(f"{what} {name!r} does not exist")
+        require_path(name)
         return name
     files = {path.name for path in folder.iterdir()}
     if not files & {"config.json", ADAPTER}:

@@ -269,6 +269,12 @@ def test_an_override_of_a_stage_that_is_not_there_is_refused(tmp_path: Path) -> 
         load_plan(file, ["--stages.sftt.steps", "1"])
 
 
+def test_a_stage_cannot_be_chosen_by_an_override_that_does_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path, MINIMAL + "[stages.sft]\n")
+    with pytest.raises(SettingsError, match="--stage sft: every stage runs; drop one with --unset"):
+        load_plan(file, ["--stage", "sft"])
+
+
 def test_the_resolved_settings_read_back_as_they_were_from_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,27 @@ def test_help_answers_in_under_a_second_without_loading_torch(words: list[str]) 
     assert took < 30, "a generous bound: the figure itself is in bench/README.md"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "small.toml", "--policy.model", "./nothing"],
+        ["eval", "--model", "./nothing", "--tasks", "drills:test"],
+        ["screen", "./nothing", "drills:test", "--output", "kept.jsonl"],
+    ],
+)
+def test_a_mistyped_path_of_a_model_is_answered_before_torch_is_loaded(
+    words: list[str], tmp_path: Path
+) -> None:
+    write(tmp_path, TINY)
+    code = f"import sys; sys.argv = ['assay', *{words!r}]\nfrom assay.cli import main\n"
+    code += "try:\n    main()\nexcept SystemExit:\n    print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "False\n"
+    assert done.stderr.endswith("assay: model directory './nothing' does not exist\n")
+
+
 def test_grade_judges_solutions_and_completions_and_writes_verdicts_beside(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path / "tasks.jsonl", ROWS)
     samples = write_rows(
