@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.errors import SettingsError
+from assay.errors import DataError, SettingsError
 from assay.files import ROWS, split_spec
 
 Table = dict[str, Any]
@@ -41,6 +41,14 @@ class TomlFile:
                 if has(tomllib.loads("\n".join(lines[:number])), place):
                     return f"{self.path}, line {number}"
         return str(self.path)
+
+
+def saved_settings(file: Path) -> Table:
+    """The settings that a stage's config.toml keeps. Raises DataError where it cannot be read."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file} cannot be read: {error}") from None
 
 
 def read_files(path: Path) -> list[TomlFile]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -10,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
-from assay.config.toml_files import absolute, flat
+from assay.config.toml_files import absolute, flat, saved_settings
 from assay.errors import DataError
 from assay.evaluate.grid import grid
 from assay.evaluate.report import Evaluation, label, read_report, title
@@ -184,7 +183,7 @@ def _result(entry: Evaluation, setup: dict[str, Any], folder: Path) -> RunResult
     model = model.resolve()
     run = model.parents[2] if trained else folder.resolve()
     stages = {
-        file.parent.name: tomllib.loads(file.read_text(encoding="utf-8"))
+        file.parent.name: saved_settings(file)
         for file in ([] if setup and not trained else sorted(run.glob("*/config.toml")))
     }
     recipe = "".join(_recipe(table, run / stage) for stage, table in stages.items()) or str(run)

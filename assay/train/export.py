@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.config.sections import PolicySettings
-from assay.config.toml_files import absolute
+from assay.config.toml_files import absolute, saved_settings
 from assay.errors import DataError, ModelError, SettingsError
 from assay.evaluate.compare import compare
 from assay.evaluate.report import read_report
@@ -126,11 +126,11 @@ def _checkpoint(source: Path) -> Path:
 
 def _recipe(stage: Path) -> dict[str, str]:
     """By name, the settings of the stages of the run that made the weights, the first one first."""
-    text = (stage / "config.toml").read_text(encoding="utf-8")
-    model = Path(absolute(tomllib.loads(text), stage)["policy"]["model"])
+    file = stage / "config.toml"
+    model = Path(absolute(saved_settings(file), stage)["policy"]["model"])
     before = model.parents[1] if model.parent.name == "checkpoints" else stage
     earlier = _recipe(before) if before.parent == stage.parent and before != stage else {}
-    return earlier | {stage.name: text}
+    return earlier | {stage.name: file.read_text(encoding="utf-8")}
 
 
 def _evaluation(checkpoint: Path) -> str:

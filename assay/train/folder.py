@@ -20,7 +20,7 @@ from torch import Tensor
 
 from assay.config.load import dump
 from assay.config.sections import RunSettings
-from assay.config.toml_files import Table, absolute, flat
+from assay.config.toml_files import Table, absolute, flat, saved_settings
 from assay.errors import AssayError, MachineError, SettingsError, TrainingError
 from assay.files import (
     PATH_ERRORS,
@@ -171,7 +171,7 @@ class StageFolder:
         """Those that made the checkpoints, with absolute paths; empty without a checkpoint."""
         if not (self.latest() and self.saved.is_file()):
             return {}
-        return absolute(tomllib.loads(self.saved.read_text(encoding="utf-8")), self.path)
+        return absolute(saved_settings(self.saved), self.path)
 
     def latest(self) -> Path | None:
         """The folder of the newest checkpoint, if any."""

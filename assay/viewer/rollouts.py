@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from assay.errors import DataError
 from assay.files import by_step
 from assay.trackers.rollouts import VOCABULARY, turns
 from assay.types import Verdict
@@ -231,8 +232,13 @@ def row_keys(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> pa.Table:
-    """The turns in some files: what an index is made of, and `more` columns."""
-    return turns(files).to_table([*dict.fromkeys([*LISTED, "turn", "forgeable", *more])])
+    """The turns in some files: what an index is made of, and `more` columns. Raises DataError for a
+    file that is damaged.
+    """
+    try:
+        return turns(files).to_table([*dict.fromkeys([*LISTED, "turn", "forgeable", *more])])
+    except pa.ArrowInvalid as error:
+        raise DataError(str(error)) from None
 
 
 def last_turns(rows: pa.Table) -> pa.Table:

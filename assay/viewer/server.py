@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay.errors import SettingsError
+from assay.errors import SettingsError, UserError
 from assay.http import AMBIGUOUS
 from assay.registry import one_line
 from assay.viewer.answers import UnknownError, ViewerAnswers
@@ -100,6 +100,8 @@ def _answer(call: Callable[[Mapping[str, str]], Any]) -> Callable[[Request], Res
             answer = call(query)
         except UnknownError as error:
             status, answer = 404, {"error": str(error)}
+        except UserError as error:  # a file of the run is damaged
+            status, answer = 500, {"error": str(error)}
         except (ValueError, LookupError) as error:
             status, answer = 400, {"error": f"the question cannot be read: {one_line(error)}"}
         return Response(json.dumps(answer), status, media_type="application/json")

@@ -133,6 +133,17 @@ def test_eval_and_export_of_a_run_or_a_stage_use_the_one_before_too(
     assert why in only_warning(caplog)
 
 
+def test_settings_of_a_stage_that_cannot_be_read_are_named_in_one_line(
+    trained: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(trained, tmp_path / "copy")
+    (folder / STAGE / "config.toml").write_text("name = [")
+    with pytest.raises(DataError, match=r"first/config\.toml cannot be read: "):
+        export(folder / STAGE, folder / "out")
+    with pytest.raises(DataError, match=r"first/config\.toml cannot be read: "):
+        go(folder)
+
+
 def test_without_one_before_a_line_says_what_to_do_and_nothing_is_moved(
     broken: tuple[Path, str],
 ) -> None:

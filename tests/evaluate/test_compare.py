@@ -144,6 +144,13 @@ def reported(folder: Path, model: Path, made: Evaluation, **setup: object) -> Pa
     return folder
 
 
+def test_settings_that_cannot_be_read_are_named_in_one_line(tmp_path: Path) -> None:
+    place = run(tmp_path, 0, evaluation("base", tasks(0, 1)), evaluation("sft", tasks(1, 1)))
+    (place / "sft" / "config.toml").write_text("name = [")
+    with pytest.raises(DataError, match=r"sft/config\.toml cannot be read: "):
+        compare([place])
+
+
 def test_an_evaluation_of_a_checkpoint_has_the_method_of_its_stage(tmp_path: Path) -> None:
     made = evaluation("grpo/step_000003", tasks(0, 1))
     for seed in (0, 1):

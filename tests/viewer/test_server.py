@@ -21,6 +21,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from assay.commands.view import WINDOWS
+from assay.errors import DataError
 from assay.viewer.export import export_page
 from assay.viewer.folders import RunsFolder
 from assay.viewer.server import PAGE, build
@@ -133,6 +134,20 @@ def test_a_bad_question_is_one_line(client: TestClient, path: str, status: int) 
     answer = client.get(path)
     assert answer.status_code == status
     assert "\n" not in answer.json()["error"]
+
+
+def test_a_damaged_file_is_named_in_one_line_and_is_no_traceback(tmp_path: Path) -> None:
+    make_run(tmp_path / "made")
+    folder = RunsFolder(tmp_path)
+    rollouts = next(tmp_path.glob("made/*/rollouts/*.parquet"))
+    rollouts.write_bytes(b"half of a file")
+    with pytest.raises(DataError, match=f"'{rollouts}': Parquet magic bytes not found"):
+        export_page(folder, tmp_path / "page.html")
+    events = rollouts.parents[1] / "events.jsonl"
+    events.write_text("half of a line\n" * 2)
+    answer = TestClient(build(folder), base_url="http://127.0.0.1:8642").get("/api/runs")
+    assert answer.status_code == 500
+    assert answer.json()["error"].startswith(f"{events} cannot be read: ")
 
 
 def test_hostile_text_is_json_and_nothing_else(client: TestClient) -> None:
