@@ -65,7 +65,8 @@ def require_path(name: str) -> None:
     """
     path = Path(name)
     is_path = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
-    if not path.exists() and (is_path or path.suffix == ".gguf"):
+    is_run = "/" in name and any(path.parent.glob("*/*/config.toml"))  # beside other runs
+    if not path.exists() and (is_path or is_run or path.suffix == ".gguf"):
         what = "GGUF file" if path.suffix == ".gguf" else "model directory"
         raise ModelError(f"{what} {name!r} does not exist")
 
