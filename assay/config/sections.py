@@ -294,7 +294,7 @@ class RunSettings(Section):
     epochs: PositiveFloat | None = None
     """Passes over the training tasks or demonstrations, instead of `steps`."""
     plugins: tuple[str, ...] = ()
-    """Python files that register tasks, rewards, environments or algorithms."""
+    """Python files that register tasks, rewards, environments, algorithms or languages."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
     dashboard: DashboardSettings = DashboardSettings()
