@@ -19,7 +19,7 @@ class EvaluationRun(Section):
     seed: int = 0
     """Seed of sampling."""
     plugins: tuple[str, ...] = ()
-    """Your Python files that register tasks, rewards or environments."""
+    """Your Python files that register tasks, rewards, environments or languages."""
     every_checkpoint: bool = False
     """Evaluate all checkpoints of the run or stage that `policy.model` names, not only the
     newest."""

@@ -64,8 +64,8 @@ def require_path(name: str) -> None:
     a typo is answered at once.
     """
     path = Path(name)
-    is_path = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
-    is_run = "/" in name and any(path.parent.glob("*/*/config.toml"))  # beside other runs
+    is_path = path.is_absolute() or name.startswith((".", "~", "runs/")) or name.count("/") > 1
+    is_run = "/" in name and any(path.parent.glob("*/[!.]*/config.toml"))  # beside other runs
     if not path.exists() and (is_path or is_run or path.suffix == ".gguf"):
         what = "GGUF file" if path.suffix == ".gguf" else "model directory"
         raise ModelError(f"{what} {name!r} does not exist")

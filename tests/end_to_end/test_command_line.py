@@ -68,13 +68,6 @@ def test_a_mistyped_path_of_a_model_is_answered_before_torch_is_loaded(
     assert done.stderr.endswith("assay: model directory './nothing' does not exist\n")
 
 
-def test_a_mistyped_run_beside_others_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
-    (tmp_path / "runs/mine/sft").mkdir(parents=True)
-    (tmp_path / "runs/mine/sft/config.toml").touch()
-    done = assay("eval", "--model", "runs/mien", "--tasks", "drills:test", folder=tmp_path)
-    assert done.stderr == "assay: model directory 'runs/mien' does not exist\n"
-
-
 def test_grade_judges_solutions_and_completions_and_writes_verdicts_beside(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path / "tasks.jsonl", ROWS)
     samples = write_rows(

@@ -255,8 +255,8 @@ def test_the_command_evaluates_a_hosted_model_where_there_is_no_torch() -> None:
     blocked = "import sys; sys.modules.update(torch=None, transformers=None)"
     code = f"{blocked}\nfrom assay.cli import main\nmain()"
     with endpoint(right) as stub:
-        words = ["eval", "--engine", "openai", "--model", "theirs", "--tasks", "rows.jsonl"]
-        words += ["--url", stub.url, "--samples", "1", "--json"]
+        words = ["eval", "--engine", "openai", "--model", "hosts/theirs/one", "--tasks"]
+        words += ["rows.jsonl", "--url", stub.url, "--samples", "1", "--json"]
         done = subprocess.run(
             [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
         )

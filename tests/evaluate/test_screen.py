@@ -58,7 +58,15 @@ def solving(tasks: list[Task], passes: list[int], lost: tuple[int, ...] = ()) ->
 
 def screen(stub: Stub, spec: str, *words: str) -> Any:
     endpoint = ("--engine", "openai", "--url", stub.url, "--samples", "2")
-    arguments = ["screen", "theirs", spec, "--output", "kept.jsonl", *endpoint, *words]
+    arguments = [
+        "screen",
+        "hosts/theirs/models/one",
+        spec,
+        "--output",
+        "kept.jsonl",
+        *endpoint,
+        *words,
+    ]
     return CliRunner().invoke(app, arguments)
 
 

@@ -131,6 +131,20 @@ def test_an_adapter_finds_its_model_from_any_working_directory(
             )
 
 
+def test_a_path_of_a_model_is_told_from_a_name_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("out/mine/sft/config.toml", "org/code/.cargo/config.toml", "org/flat/config.toml"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    for name in ("./mien", "~/mien", "a/b/c", "runs/mien", "out/mien", "out/mine/fst", "mien.gguf"):
+        with pytest.raises(ModelError, match=f"'{name}' does not exist"):
+            base_model_of(name)
+    for name in ("tiny", "mine", "org/model", "org/model-2.5b", "other/model"):
+        assert base_model_of(name) == name
+
+
 @pytest.mark.parametrize(("kind", "context"), [("llama", 2048), ("gpt2", 1024)])
 def test_the_context_is_what_the_configuration_says(
     tmp_path: Path, kind: str, context: int
