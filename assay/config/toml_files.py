@@ -46,9 +46,12 @@ class TomlFile:
 def saved_settings(file: Path) -> Table:
     """The settings that a stage's config.toml keeps. Raises DataError where it cannot be read."""
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{file} cannot be read: {error}") from None
+    if "model" not in table.get("policy", {}):
+        raise DataError(f"{file} cannot be read: it ends too early, before policy.model")
+    return table
 
 
 def read_files(path: Path) -> list[TomlFile]:

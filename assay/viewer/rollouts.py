@@ -237,8 +237,9 @@ def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> pa.Table:
     """
     try:
         return turns(files).to_table([*dict.fromkeys([*LISTED, "turn", "forgeable", *more])])
-    except pa.ArrowInvalid as error:
-        raise DataError(str(error)) from None
+    except (pa.ArrowInvalid, OSError) as error:
+        why = " ".join(str(error).split())
+        raise DataError(f"rollouts in {files[0].parent} cannot be read: {why}") from None
 
 
 def last_turns(rows: pa.Table) -> pa.Table:

@@ -100,8 +100,8 @@ def _answer(call: Callable[[Mapping[str, str]], Any]) -> Callable[[Request], Res
             answer = call(query)
         except UnknownError as error:
             status, answer = 404, {"error": str(error)}
-        except UserError as error:  # a file of the run is damaged
-            status, answer = 500, {"error": str(error)}
+        except (UserError, OSError) as error:  # a file of the run is damaged
+            status, answer = 500, {"error": " ".join(str(error).split())}
         except (ValueError, LookupError) as error:
             status, answer = 400, {"error": f"the question cannot be read: {one_line(error)}"}
         return Response(json.dumps(answer), status, media_type="application/json")

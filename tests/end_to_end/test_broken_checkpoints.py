@@ -140,8 +140,9 @@ def test_settings_of_a_stage_that_cannot_be_read_are_named_in_one_line(
     (folder / STAGE / "config.toml").write_text("name = [")
     with pytest.raises(DataError, match=r"first/config\.toml cannot be read: "):
         export(folder / STAGE, folder / "out")
-    with pytest.raises(DataError, match=r"first/config\.toml cannot be read: "):
-        go(folder)
+    for words in ((), ("--policy.model", str(trained / STAGE))):
+        with pytest.raises(DataError, match=r"first/config\.toml cannot be read: "):
+            go(folder, *words)
 
 
 def test_without_one_before_a_line_says_what_to_do_and_nothing_is_moved(

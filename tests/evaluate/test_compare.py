@@ -144,9 +144,10 @@ def reported(folder: Path, model: Path, made: Evaluation, **setup: object) -> Pa
     return folder
 
 
-def test_settings_that_cannot_be_read_are_named_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["", "name = [", '[policy]\ndtype = "float32"'])
+def test_settings_that_cannot_be_read_are_named_in_one_line(tmp_path: Path, left: str) -> None:
     place = run(tmp_path, 0, evaluation("base", tasks(0, 1)), evaluation("sft", tasks(1, 1)))
-    (place / "sft" / "config.toml").write_text("name = [")
+    (place / "sft" / "config.toml").write_text(left)
     with pytest.raises(DataError, match=r"sft/config\.toml cannot be read: "):
         compare([place])
 
