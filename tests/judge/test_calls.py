@@ -14,6 +14,7 @@ from assay.errors import DataError
 from assay.judge import Job, Judge, references
 from assay.judge.kinds.calls import equal
 from assay.judge.verdict import is_tasks_fault
+from assay.judge.verdict_cache import installed
 from assay.sandbox.limits import Limits
 from assay.types import Call, Check, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn
@@ -244,7 +245,7 @@ def test_with_another_version_of_a_package_the_reference_is_asked_again(
 ) -> None:
     asked = task(Call("[3]"), reference=HALVE)
     verdicts(asked, HALVE)
-    versions = references.installed()
+    versions = installed()
     monkeypatch.setattr(references, "installed", lambda: [*versions, "numpy-9.0.dist-info"])
     verdicts(asked, HALVE)
     assert len(list(cache.iterdir())) == 2
