@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -14,7 +15,19 @@ from assay.types import Metrics, Rollout, Sample
 
 TABLE_EVERY, TABLE_ROWS = 10, 8
 """Steps between tables of sample rollouts, and rollouts in a table."""
+EXTRAS = {"tensorboard": "tb", "wandb": "wandb", "trackio": "trackio"}
+"""The extra of assay that brings a tracker's package."""
 COLUMNS = ["step", "task", "prompt", "completion", "verdict", "reward"]
+
+
+def require_package(tracker: str) -> None:
+    """Raises SettingsError for a tracker whose package is absent. Imports none."""
+    spec = find_spec(tracker) if tracker in EXTRAS else None
+    if tracker in EXTRAS and not (spec and spec.origin):  # a folder `wandb` is no package
+        raise SettingsError(
+            f"tracker {tracker!r} needs a package: pip install -e '.[{EXTRAS[tracker]}]' in assay's"
+            " checkout, or take it out of `trackers`"
+        )
 
 
 class TensorboardTracker(Tracker):
@@ -22,8 +35,12 @@ class TensorboardTracker(Tracker):
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Open the event file; TensorBoard hides points after `start_step` that exist already."""
-        writer = _package("torch.utils.tensorboard", "tensorboard", "tb").SummaryWriter
-        self._writer = writer(str(folder / "tensorboard"), purge_step=start_step + 1, flush_secs=10)
+        require_package("tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(
+            str(folder / "tensorboard"), purge_step=start_step + 1, flush_secs=10
+        )
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Add a point to the curve of each metric."""
@@ -45,7 +62,8 @@ class DashboardTracker(Tracker):
 
     def __init__(self, package: str, run_folder: Path, settings: RunSettings) -> None:
         """Start the run, or continue it, with the resolved settings of the stage as its config."""
-        self._name, self._package = package, _package(package, package, package)
+        require_package(package)
+        self._name, self._package = package, import_module(package)
         self._stage = settings.stage
         file = run_folder / f"{package}_id"
         if not file.exists():
@@ -120,13 +138,3 @@ def _labels(rollout: Rollout) -> dict[str, Any]:
     verdict = str(rollout.execution.verdict) if rollout.execution else rollout.failure
     reward = rollout.score.total if rollout.score else None
     return {"task": rollout.task.id, "verdict": verdict, "reward": reward}
-
-
-def _package(module: str, tracker: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise SettingsError(
-            f"tracker {tracker!r} needs a package: pip install -e '.[{extra}]' in assay's checkout,"
-            " or take it out of `trackers`"
-        ) from error

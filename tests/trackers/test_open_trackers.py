@@ -16,6 +16,7 @@ from typing import get_args
 
 import pytest
 
+from assay.commands.options import checked_plan
 from assay.config.sections import RunSettings, TrackerName
 from assay.errors import SettingsError
 from assay.progress import Progress
@@ -135,12 +136,16 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     ("name", "extra"), [("tensorboard", "tb"), ("wandb", "wandb"), ("trackio", "trackio")]
 )
 def test_a_tracker_whose_package_is_absent_says_what_to_install(
-    tmp_path: Path, name: TrackerName, extra: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: TrackerName, extra: str
 ) -> None:
     if importlib.util.find_spec(name):
         pytest.skip(f"{name} is installed")
     with pytest.raises(SettingsError, match=rf"pip install -e '\.\[{extra}\]'"):
         opened((name,), tmp_path)
+    (tmp_path / name).mkdir()  # as W&B leaves one
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingsError, match="needs a package"):
+        checked_plan(Path("arithmetic"), ["--trackers", name])
 
 
 def test_tensorboard_gets_every_number_under_its_step(tmp_path: Path) -> None:
