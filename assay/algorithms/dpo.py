@@ -29,8 +29,9 @@ class Settings(AlgorithmSettings):
     beta: PositiveFloat = 0.1
     """KL penalty strength (beta). The reference is the policy at the start of the stage."""
     pairs: str = ""
-    """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`.
-    Default: of each group of rollouts the shortest passing and the longest failing completion."""
+    """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`,
+    as texts or messages. Default: of each group of rollouts the shortest passing and the longest
+    failing completion."""
     epochs: PositiveInt = 1
     """Gradient steps on each batch."""
 

@@ -1,51 +1,75 @@
 """Reads pairs of chosen and rejected completions from a file, for DPO without rollouts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from assay.errors import DataError
 from assay.rollout.prompter import Prompter
+from assay.tasks.jsonl import task_of, warn_of_unknown
 from assay.tasks.rows import Row, file_rows
 from assay.types import Sample, Task, Verdict
+
+FIELDS = {"task_id", "id", "prompt", "chosen", "rejected"}
 
 
 def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[list[Sample]]:
     """Groups of samples for one prompt, each with at least one that passed and one that failed.
 
     A row with `chosen`, `rejected` and either a `prompt` or the `task_id` of one of `tasks` is one
-    group. Rows of the samples.jsonl of `assay eval` (`task_id`, `reply`, `verdict`) form one group
-    for each task, in which a forgeable pass is none. Raises DataError for any other row, and for a
-    file without a pair.
+    group. As in TRL, they may be lists of messages, and `chosen` and `rejected` whole conversations
+    without a `prompt`. Rows of the samples.jsonl of `assay eval` (`task_id`, `reply`, `verdict`)
+    form one group for each task, in which a forgeable pass is none. Raises DataError for any other
+    row, and for a file without a pair.
     """
     by_id = {task.id: task for task in tasks}
     groups: dict[str, list[Sample]] = {}
+    unknown: dict[str, str] = {}
     for number, row in enumerate(file_rows(file)):
-        task = _task(row, by_id)
         judged = "reply" in row.fields
-        name = task.id if judged else f"{number}/{task.id}"
-        for answer, passed in _answers(row):
-            answered = replace(task, demonstrations=(answer,))
-            (sample,) = prompter.samples(answered, last_only=True)
+        for task, passed in _of_evaluation(row, by_id) if judged else _of_pair(row, by_id):
+            name = task.id if judged else f"{number}/{task.id}"
+            (sample,) = prompter.samples(task, last_only=True)
             groups.setdefault(name, []).append(
                 replace(sample, group=name, passed=passed, reward=float(passed))
             )
+        unknown |= {name: repr(name) for name in row.fields if name not in FIELDS and not judged}
+    warn_of_unknown(unknown, str(file))
     mixed = [group for group in groups.values() if len({sample.passed for sample in group}) == 2]
     if not mixed:
         raise DataError(f"{file} holds no task with a completion that passed and one that failed")
     return mixed
 
 
-def _answers(row: Row) -> Iterator[tuple[str, bool]]:
-    if "reply" in row.fields:
-        forgeable = bool(row.fields.get("forgeable"))
-        yield row.text("reply"), row.text("verdict") == Verdict.PASS and not forgeable
-    else:
-        yield row.text("chosen"), True
-        yield row.text("rejected"), False
+def _of_evaluation(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
+    passed = row.text("verdict") == Verdict.PASS and not row.fields.get("forgeable")
+    yield replace(_task(row, by_id), demonstrations=(row.text("reply"),)), passed
 
 
-def _task(row: Row, by_id: dict[str, Task]) -> Task:
+def _of_pair(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
+    """The task with each answer as its demonstration, and whether that is the chosen one."""
+    for name in ("chosen", "rejected"):
+        if isinstance(row.fields.get(name), list) or isinstance(row.fields.get("prompt"), list):
+            task = task_of(Row({"messages": _conversation(row, name)}, row.where))
+        else:
+            task = replace(_task(row, by_id), demonstrations=(row.text(name),))
+        yield task, name == "chosen"
+
+
+def _conversation(row: Row, name: str) -> list[Any]:
+    """The messages that end with an answer. One that begins with a user's is whole by itself."""
+    prompt, answer = row.fields.get("prompt"), row.fields.get(name)
+    if not isinstance(answer, list):
+        answer = [{"role": "assistant", "content": row.text(name)}]
+    elif row.messages(name)[0].role != "assistant":
+        return answer
+    if not isinstance(prompt, list):
+        prompt = [{"role": "user", "content": row.text("prompt")}]
+    return [*prompt, *answer]
+
+
+def _task(row: Row, by_id: Mapping[str, Task]) -> Task:
     if "task_id" not in row.fields:
         return Task(row.place, row.text("prompt"), (), "")
     if row.text("task_id") not in by_id:

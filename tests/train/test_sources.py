@@ -220,6 +220,52 @@ def test_pairs_come_from_a_file_by_task_or_by_prompt(tmp_path: Path) -> None:
     )
 
 
+USER, YES, NO = (
+    {"role": role, "content": text}
+    for role, text in (("user", "# g\n"), ("assistant", "a\n"), ("assistant", "b\n"))
+)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": [USER], "chosen": [YES], "rejected": [NO]},
+        {"prompt": [USER], "chosen": "a\n", "rejected": "b\n"},
+        {"prompt": "# g\n", "chosen": [YES], "rejected": [NO]},
+        {"chosen": [USER, YES], "rejected": [USER, NO]},
+        {"prompt": "again", "chosen": [USER, YES], "rejected": [USER, NO], "score_chosen": 9.5},
+    ],
+)
+def test_a_pair_of_messages_is_what_its_texts_would_be(
+    tmp_path: Path, row: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    texts: dict[str, object] = {"prompt": "# g\n", "chosen": "a\n", "rejected": "b\n"}
+    prompter = Prompter(chat_of(tmp_path, "auto", CHATML))
+    (expected,), (group,) = (
+        read_pairs(write_rows(tmp_path, fields), [], prompter) for fields in (texts, row)
+    )
+    assert [(one.tokens, one.mask, one.passed) for one in group] == [
+        (one.tokens, one.mask, one.passed) for one in expected
+    ]
+    assert ("'score_chosen'" in caplog.text) == ("score_chosen" in row)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"chosen": [YES], "rejected": [NO]}, "'prompt' is missing"),
+        ({"prompt": [USER], "chosen": [YES], "rejected": []}, "'rejected' holds {}"),
+        ({"prompt": [USER], "chosen": [YES]}, "'rejected' is missing"),
+        ({"prompt": [USER], "chosen": [USER], "rejected": [NO]}, "no answer of the assistant"),
+    ],
+)
+def test_a_pair_without_a_question_or_an_answer_is_refused_with_its_line(
+    tmp_path: Path, row: dict[str, object], says: str
+) -> None:
+    with pytest.raises(DataError, match=f"pairs.jsonl, line 1: .*{says}"):
+        read_pairs(write_rows(tmp_path, row), [], Prompter(tiny_policy(tmp_path).chat))
+
+
 def test_a_pair_of_a_conversation_that_the_template_renders_again_has_the_answer_alone(
     tmp_path: Path,
 ) -> None:
