@@ -7,10 +7,12 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from assay.judge.protocol import PROGRAM
 from assay.tasks.cases import cases_of, task_of_cases
 from assay.tasks.python_source import parsed
 from assay.tasks.rows import LeftOutError, Row
@@ -23,6 +25,14 @@ LOADERS = {
     ("question", "input_output"): "apps",
     ("private_tests", "solutions"): "code_contests",
     ("verification_info",): "open_r1",
+    ("official_tests",): "open_r1_codeforces",
+    ("assertion", "plus_input"): "mbppplus",
+    ("test", "test_list"): "mbppplus",
+    ("plus_input",): "humanevalplus",
+    ("completion", "query", "test"): "leetcode_dataset",
+    ("question", "solution", "test"): "kodcode",
+    ("FAIL_TO_PASS", "environment_setup_commit"): "swe_bench",
+    ("FAIL_TO_PASS", "problem_statement"): "swe_gym",
     ("responses_create_params",): "nemo_gym",
     ("instruct_prompt", "code_prompt"): "bigcodebench",
     ("question", "answer"): "gsm8k",
@@ -31,6 +41,7 @@ LOADERS = {
 """The task set whose rows have these fields. Those without a `prompt` have none in that set."""
 WITHOUT_PROMPT = ("question", "problem")
 PAIR = {"chosen", "rejected"}
+ASSERT = re.compile(r"^\s*(?:self\.)?assert", re.MULTILINE)
 
 
 def refuse(row: Row) -> None:
@@ -51,38 +62,52 @@ def of_verl(row: Row) -> Row | Task:
     """What a row of verl's is: the same row in our own fields, or its task where its
     `ground_truth` holds test cases. Raises DataError where it holds neither these nor an answer.
     """
+    if row.fields.get("images") or row.fields.get("videos"):
+        raise row.wrong("shows images, which no model is shown here; remove the row")
     truth = row.table("reward_model").fields.get("ground_truth")
     answer: object = truth
     with suppress(ValueError, RecursionError, TypeError):
         answer = json.loads(truth) if isinstance(truth, str) else truth
     name = {"task_id": row.fields.get("task_id", row.place), "prompt": row.fields["prompt"]}
-    asserts = answer.get("assert_case") if isinstance(answer, Mapping) else answer
-    if isinstance(asserts, list) and asserts:
-        plain = Row({**name, "tests": asserts}, row.where)
+    tests = answer.get("assert_case") if isinstance(answer, Mapping) else answer
+    items = tests if isinstance(tests, list) else [tests]
+    if any(isinstance(text, str) and ASSERT.search(text) for text in items):
+        plain = Row({**name, "tests": items}, row.where)
         return replace(
             plain, fields={**plain.fields, "entry_point": called_by(plain.texts("tests"), plain)}
         )
-    if isinstance(answer, Mapping):
+    if isinstance(answer, Mapping) or any(isinstance(case, Mapping) for case in items):
         messages = row.messages("prompt")
         try:
             task = task_of_cases(str(name["task_id"]), messages[-1].content, cases_of(answer))
         except LeftOutError as reason:
             raise row.wrong(f"a row of verl {reason}; give tests of ours (docs/data.md)") from None
         return replace(task, messages=messages)
+    if isinstance(answer, list) and all(isinstance(text, str) for text in answer):
+        if len(answer) != 1:
+            raise row.wrong(f"'ground_truth' lists {len(answer)} answers; keep the right one")
+        truth = answer[0]
     if not isinstance(truth, str | int | float) or truth == "":
         raise row.wrong("a row of verl without a 'ground_truth' of text; add it")
     return Row({**name, "expected_answer": str(truth)}, row.where)
 
 
 def called_by(asserts: Sequence[str], row: Row) -> str:
-    """The first function that the asserts call and that is not a built-in."""
-    for node in [
-        node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))
-    ]:
+    """The first function that the asserts call, other than built-ins and their own."""
+    nodes = [node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))]
+    names_of_tests = set(vars(builtins))
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names_of_tests.add(node.name)
+        elif isinstance(node, ast.arg):
+            names_of_tests.add(node.arg)
+        elif isinstance(node, ast.ImportFrom) and node.module not in PROGRAM:
+            names_of_tests.update(alias.asname or alias.name for alias in node.names)
+    for node in nodes:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
-            and not hasattr(builtins, node.func.id)
+            and node.func.id not in names_of_tests
         ):
             return node.func.id
     raise row.wrong("no assert calls a function of the program's; give asserts that do")

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.tasks import load
-from assay.types import Answer
+from assay.types import Answer, Check, Exchange, TestFunctions
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "prompt": "Write f.", "tests": ["assert f(1) == 2"], "entry_point": "f"},
@@ -51,6 +51,26 @@ FOREIGN: dict[str, dict[str, Any]] = {
         **VERL, "prompt": QUESTION, "reward_model": {"style": "model", "ground_truth": None}},
     "a row of verl without tests": {
         **VERL, "prompt": QUESTION, "reward_model": {"ground_truth": {"functional": "x"}}},
+    "shows images": {
+        **VERL, "prompt": QUESTION, "images": [{}], "reward_model": {"ground_truth": "1"}},
+    "'ground_truth' lists 2 answers": {
+        **VERL, "prompt": QUESTION, "reward_model": {"ground_truth": ["1", "one"]}},
+    "a row of leetcode_dataset": {
+        "task_id": "two-sum", "prompt": "from typing import *", "completion": "class Solution: ...",
+        "entry_point": "Solution().f", "test": "def check(candidate): ...", "query": "q"},
+    "a row of kodcode": {"question": "q", "solution": "def f(): ...", "test": "assert f()"},
+    "a row of open_r1_codeforces": {"title": "t", "description": "d", "official_tests": []},
+    "a row of humanevalplus": {
+        "task_id": "HumanEval/0", "prompt": "def f(x):", "entry_point": "f", "base_input": [[1]],
+        "plus_input": [[2]], "test": "def check(candidate): ...", "canonical_solution": "    1"},
+    "a row of mbppplus": {
+        "task_id": 2, "prompt": "p", "code": "def f(): ...", "test_list": ["assert f() is None"],
+        "test": "for n in range(9): assert f() is None"},
+    "a row of mbppplus; ": {"task_id": "Mbpp/2", "assertion": "assert f(1)", "plus_input": [[2]]},
+    "a row of swe_bench": {
+        "instance_id": "a__b-1", "FAIL_TO_PASS": "[]", "problem_statement": "p",
+        "environment_setup_commit": "c"},
+    "a row of swe_gym": {"instance_id": "a__b-1", "FAIL_TO_PASS": [], "problem_statement": "p"},
 }  # fmt: skip
 
 
@@ -111,3 +131,33 @@ def test_rows_of_verl_are_read_from_parquet_with_answers_cases_and_asserts(tmp_p
                                         for text in (right, wrong))]  # fmt: skip
     verdicts = [str(one.verdict) for one in judge_all(jobs, allow_weak=True)]
     assert verdicts == ["pass", "wrong"] * 4
+
+
+TESTS = """from math import isclose
+from solution import add
+
+def close(value, right):
+    return isclose(value, right)
+
+def test_sum():
+    assert close(add(1, 2), 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("truth", "checks", "entry_point"),
+    [
+        (TESTS, (TestFunctions(TESTS),), "add"),
+        ("assert add(1, 2) == 3", (Check("assert add(1, 2) == 3"),), "add"),
+        ('[{"input": "1", "output": "2"}]', (Exchange("1", "2"),), ""),
+        ('["\\\\frac{1}{2}"]', (Answer("\\frac{1}{2}"),), ""),
+        ("[1, 2]", (Answer("[1, 2]"),), ""),
+    ],
+)
+def test_what_verl_calls_the_ground_truth_is_told_from_tests_by_what_it_holds(
+    tmp_path: Path, truth: str, checks: tuple[object, ...], entry_point: str
+) -> None:
+    row = {**VERL, "prompt": QUESTION, "reward_model": {"ground_truth": truth}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    (task,) = load(str(tmp_path / "rows.jsonl"))
+    assert (task.checks, task.entry_point) == (checks, entry_point)
