@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from assay.tasks import task_set
-from assay.tasks.rows import PublicSet, Row
+from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.tasks.stdio import columns, exchanges, program_task, with_parsed
 from assay.types import Task
 
@@ -22,15 +22,18 @@ def code_contests(split: str = "all") -> Iterator[Task]:
     """CodeContests: programs that read and print (arXiv:2203.07814), in DeepMind's rows or
     SandboxFusion's.
     """
-    return map(task_of, CODE_CONTESTS.rows(split))
+    return usable_tasks(CODE_CONTESTS.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
     """A row with DeepMind's `description` and `public_tests`..., or SandboxFusion's `content` and
     `test`.
 
-    Raises DataError when a field is missing or malformed.
+    Raises LeftOutError for a row whose programs read or write a file, DataError for a malformed
+    one.
     """
+    if row.fields.get("input_file") or row.fields.get("output_file"):
+        raise LeftOutError("whose programs read or write a file")
     if "content" in row.fields:
         row = with_parsed(row, "labels", "test")
         language = row.language(row.fields.get("labels"))

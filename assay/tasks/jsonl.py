@@ -35,6 +35,7 @@ FIELDS_ELSEWHERE = {
 }  # fmt: skip
 """What other sets call a field, and what assay does."""
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
+EXCHANGE = {"stdin", "stdout"}
 REPLIES = {"completion", "answer", "messages"}
 FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
@@ -75,9 +76,14 @@ def unknown_fields(row: Row) -> dict[str, str]:
         else suggest(name, sorted(names))
         for name in row.fields.keys() - names - MBPP
     }
+    pairs = row.fields.get("exchanges")
+    tables = [pair for pair in pairs if isinstance(pair, dict)] if isinstance(pairs, list) else []
     return {
-        name: repr(name) if offer.startswith("known") else f"{name!r} ({offer})"
-        for name, offer in offers.items()
+        **{name: f"{name!r} of 'exchanges'" for pair in tables for name in pair.keys() - EXCHANGE},
+        **{
+            name: repr(name) if offer.startswith("known") else f"{name!r} ({offer})"
+            for name, offer in offers.items()
+        },
     }
 
 
@@ -131,7 +137,7 @@ def _untagged(row: Row) -> Task:
             raise row.wrong("has 'expected_answer' beside tests; make it two rows")
         if language not in ("python", "answer"):
             raise row.wrong(f"has 'expected_answer', but in {language}; leave the language out")
-        right = right_answer(row.text("expected_answer"), task.prompt)
+        right = right_answer(row.answer("expected_answer"), task.prompt)
         reference = task.reference or right.answer
         return replace(task, checks=(right,), language="answer", reference=reference)
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
@@ -141,6 +147,8 @@ def _untagged(row: Row) -> Task:
 
 def _without_tests(row: Row) -> Task:
     """A row that SFT learns from, and that nothing can judge."""
+    if row.fields.get("label") is False:
+        raise row.wrong("its 'label' is false: no reply to learn from; remove the row")
     if "messages" in row.fields or isinstance(row.fields.get("prompt"), list):
         *before, last = _conversation(row)
         return Task(
@@ -173,7 +181,7 @@ def _conversation(row: Row) -> list[Message]:
             if isinstance(reply, list)
             else [Message("assistant", row.text(name))]
         )
-    while messages and messages[-1].role != "assistant":
+    while messages and not (messages[-1].role == "assistant" and messages[-1].learned):
         messages.pop()
     if len(messages) < 2:
         raise row.wrong("holds no answer of the assistant to a message; add one")

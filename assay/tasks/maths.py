@@ -69,7 +69,9 @@ def word_problem(name: str, row: Row) -> Task:
     """A row of GSM8K: question, and an answer that ends in `#### 18`. Raises DataError."""
     solution, marked, number = row.text("answer").rpartition("####")
     if not marked:
-        raise row.wrong("'answer' has no line '#### NUMBER'; add it")
+        raise row.wrong(
+            "'answer' has no line '#### NUMBER'; add it, or write 'prompt' and 'expected_answer'"
+        )
     reply = CALCULATOR.sub("", f"{solution}{marked}{number}")
     return question(name, row.text("question"), Answer(number.strip(), exact=True), reply)
 
@@ -79,12 +81,12 @@ def problem(name: str, row: Row, exact: bool = False) -> Task:
     solution = row.text("solution", "")
     replies = [solution] if r"\boxed" in solution else []
     problem = row.text("problem")
-    return question(name, problem, right_answer(row.text("answer"), problem, exact), *replies)
+    return question(name, problem, right_answer(row.answer("answer"), problem, exact), *replies)
 
 
 def of_nemo_gym(row: Row) -> Task:
     """A row with question, expected_answer and responses_create_params. Raises DataError."""
-    right, asked_for, dialogue = row.text("expected_answer"), row.text("question"), prompt_of(row)
+    right, asked_for, dialogue = row.answer("expected_answer"), row.text("question"), prompt_of(row)
     name = str(row.fields.get("id") or f"nemo_gym_math/{row.place}")
     return Task(
         name, asked_for, (right_answer(right, asked_for),), "", "answer", reference=right,

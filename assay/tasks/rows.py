@@ -83,6 +83,11 @@ class Row:
             raise self.wrong(f"{name!r} is {_kind(value)}; make it a string")
         return self.encodable(name, value)
 
+    def answer(self, name: str) -> str:
+        """A field that is a string or a number. Raises DataError for anything else."""
+        value = self.fields.get(name)
+        return str(value) if type(value) in (int, float) else self.text(name)
+
     def texts(self, name: str, what: str = "a list of strings") -> tuple[str, ...]:
         """A field that is a list of strings; empty when absent. Raises DataError for anything
         else, which asks for `what`.
@@ -120,7 +125,9 @@ class Row:
         return value
 
     def messages(self, name: str) -> tuple[Message, ...]:
-        """A field that is a conversation, as TRL and the chat APIs write it. Raises DataError."""
+        """A field that is a conversation, as TRL and the chat APIs write it; a reply of `weight` 0
+        is not learned. Raises DataError.
+        """
         value = self.fields.get(name)
         messages: list[Any] = value if isinstance(value, list) and value else [{}]
         parsed = []
@@ -135,7 +142,8 @@ class Row:
                     " 'role' (system, user, assistant or tool) and a 'content' that is a string"
                 )
             self.encodable(name, json.dumps(message, ensure_ascii=False, default=str))
-            parsed.append(Message(role, content, fields=present))
+            learned = present.pop("weight", 1) != 0
+            parsed.append(Message(role, content, learned, present))
         return tuple(parsed)
 
     def encodable(self, name: str, text: str, errors: str = "strict") -> str:

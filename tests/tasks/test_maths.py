@@ -81,9 +81,10 @@ def test_questions_with_equal_answers_are_no_duplicates(data: Path) -> None:
 
 def test_rows_of_ones_own_have_an_expected_answer(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
-    rows = [{"id": "half", "prompt": "1/2 as a decimal?", "expected_answer": "0.5"}]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    (task,) = load(str(file))
+    half = {"id": "half", "prompt": "1/2 as a decimal?", "expected_answer": "0.5"}
+    file.write_text(f"{json.dumps(half)}\n{json.dumps({**half, 'id': 2, 'expected_answer': 0.5})}")
+    task, number = load(str(file))
+    assert number.checks == task.checks
     assert (task.language, task.reference, task.checks) == ("answer", "0.5", (Answer("0.5"),))
 
 

@@ -83,6 +83,21 @@ def test_every_reply_of_a_conversation_is_learned_or_the_last(tmp_path: Path) ->
     assert read_and_learned(tmp_path, "text", row) == (plain, "4<end>6<end>")
 
 
+def test_a_reply_of_weight_0_is_not_learned(tmp_path: Path) -> None:
+    bad = {**REPLY, "weight": 0}
+    row = {"messages": [ASK, bad, MORE, {**LAST, "weight": 1}, ASK, bad]}
+    assert read_and_learned(tmp_path, "auto", row) == (
+        turns(ASK, REPLY, MORE, LAST) + "\n",
+        "6<|im_end|>\n",
+    )
+
+
+def test_a_reply_that_its_label_calls_bad_is_refused(tmp_path: Path) -> None:
+    loaded(tmp_path, {"prompt": "2+2?", "completion": "4", "label": True})
+    with pytest.raises(DataError, match="line 1: its 'label' is false"):
+        loaded(tmp_path, {"prompt": "2+2?", "completion": "5", "label": False})
+
+
 def test_in_plain_text_a_completion_goes_on_and_an_answer_has_a_new_line(tmp_path: Path) -> None:
     completed, answered = {"prompt": "2+2 =", "completion": " 4"}, {"prompt": "2+2", "answer": "4"}
     assert read_and_learned(tmp_path, "text", completed) == ("2+2 = 4<end>", " 4<end>")
@@ -109,15 +124,18 @@ def test_a_prompt_of_messages_may_have_tests(tmp_path: Path) -> None:
 def test_unknown_fields_are_named_in_one_warning_with_what_was_meant(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = [{**ROW, "refernce": "x"}, {**ROW, "id": "b", "demonstration": [], "zzz": 1}]
-    file = write(tmp_path / "rows.jsonl", *rows, {"prompt": "a", "completions": "b", "answer": "c"})
+    exchange = {"stdin": "1", "stdout": "1", "args": ["-n"]}
+    rows = [{**ROW, "refernce": "x"}, {**ROW, "id": "b", "demonstration": [], "zzz": 1},
+            {"prompt": "a", "completions": "b", "answer": "c"},
+            {"prompt": "Print it.", "exchanges": [exchange]}]  # fmt: skip
+    file = write(tmp_path / "rows.jsonl", *rows)
     with caplog.at_level(logging.WARNING):
         load(file, judged=False)
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"{file}: ignored unknown fields: 'completions' (did you mean 'completion'?),"
-        " 'demonstration' (did you mean 'demonstrations'?), 'refernce' (did you mean 'reference'?),"
-        " 'zzz'"
+        f"{file}: ignored unknown fields: 'args' of 'exchanges', 'completions' (did you mean"
+        " 'completion'?), 'demonstration' (did you mean 'demonstrations'?), 'refernce'"
+        " (did you mean 'reference'?), 'zzz'"
     )
 
 

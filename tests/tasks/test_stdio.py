@@ -115,6 +115,10 @@ def test_deepminds_rows_bring_public_tests_and_a_solution(tmp_path: Path) -> Non
     (task,) = load(f"code_contests:{written(tmp_path, row)}")
     assert [check.hidden for check in task.checks] == [False, True]
     assert judge_all([Job(task, task.reference)])[0].verdict is Verdict.PASS
+    for end in ("input_file", "output_file"):
+        reads_a_file = {**row, "name": "1_B", end: "data.txt"}
+        (kept,) = load(f"code_contests:{written(tmp_path, row, reads_a_file)}")
+        assert kept.id == task.id
 
 
 def test_the_hubs_apps_rows_bring_functions_and_programs(tmp_path: Path) -> None:
