@@ -28,21 +28,29 @@ import random, re, string, sys
 sys.setrecursionlimit(50_000)
 """
 """What programs of these sets use without importing it, as on LeetCode."""
-PLAIN = """\
-def plain(value):
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+SAME = """\
+def same(value, right):
+    if isinstance(value, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(value) == len(right) and all(map(same, value, right))
+    if isinstance(value, dict) and isinstance(right, dict):
+        value = {str(key): item for key, item in value.items()}
+        return value.keys() == right.keys() and all(same(value[key], right[key]) for key in right)
+    near = type(value) is type(right) is float and abs(value - right) <= 1e-6 * max(1, abs(right))
+    return near or value == right
 """
+"""What JSON does not tell apart is the same: tuples and lists, keys as numbers and as texts. Floats
+have a tolerance."""
 EQUAL = f"""\
 def check(arguments, value, expected):
-    return value == expected or plain(value) == expected
-{PLAIN}"""
-"""LiveCodeBench's rule: tuples count as lists, for JSON has no tuples."""
+    return same(value, expected)
+{SAME}"""
+"""LiveCodeBench's rule, but for the tolerance."""
 AGREES = f"""\
 def check(arguments, value, expected):
     wrapped = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
-    return any(value == right or plain(value) == right for right in (expected, wrapped))
-{PLAIN}"""
-"""PRIME's and TACO's rule: tuples count as lists, and a list may wrap the expected value."""
+    return same(value, expected) or same(value, wrapped)
+{SAME}"""
+"""PRIME's and TACO's rule: a list may wrap the expected value."""
 CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 METHOD = re.compile(r"^[ \t]+def (\w+)\(\s*self", re.MULTILINE)
 FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
@@ -204,11 +212,13 @@ def _exchanges(cases: Cases) -> tuple[Exchange, ...]:
 
 
 def _text(value: Any) -> str:
-    """What is read or printed: a string, or a list of lines. Raises LeftOutError."""
+    """What is read or printed: a string, or a list of lines; they end as here, not as on Windows.
+    Raises LeftOutError.
+    """
     lines = value if isinstance(value, list) else [value]
     if not all(isinstance(line, str) for line in lines):
         raise LeftOutError("whose inputs or outputs are no text")
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\r\n", "\n")
 
 
 def _calls(cases: Cases) -> tuple[Call, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from assay.tasks.rows import Row
 from assay.types import Exchange, Task
 
-DECIMAL = re.compile(r"(?<!\S)-?\d+\.\d+(?!\S)")
+DECIMAL = re.compile(r"(?<!\S)-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE]-\d+)(?!\S)")
 
 
 def exchanges(

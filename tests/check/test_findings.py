@@ -6,6 +6,7 @@ import pytest
 
 from assay.check.attacks import lazy_programs
 from assay.check.findings import Flaw, allows_several_answers, inspect_texts
+from assay.tasks.cases import Cases, task_of_cases
 from assay.types import Call, Check, Exchange, Task
 
 CALLS = (Call("[1]", "2"),)
@@ -49,6 +50,14 @@ def test_a_task_with_python_checks_or_a_checker_needs_none() -> None:
     assert not allows_several_answers(asks(prompt, checker="tokens"))
     assert not allows_several_answers(Task("t", prompt, (Check("assert f(1) == 2"),), "f"))
     assert allows_several_answers(Task("t", prompt, (Exchange("1", "2"),), ""))
+
+
+def test_a_checker_that_the_form_of_a_row_chooses_accepts_one_answer() -> None:
+    prompt = "Print any of them."
+    cases = (Cases(["1"], ["0.5"]), Cases([[1]], [2], is_function=True, name="f"))
+    for task in (task_of_cases("t", prompt, some) for some in cases):
+        assert task.checker
+        assert allows_several_answers(task)
 
 
 def test_a_duplicate_names_the_first_such_task_and_a_missing_reference_is_a_finding() -> None:

@@ -188,6 +188,36 @@ def taco(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("expected", "value", "verdict"),
+    [
+        ([0.3], "0.1 + 0.2", "pass"), ([0.3], "0.3001", "wrong"),
+        ([{"1": [2]}], "{1: (2,)}", "pass"), ([{"1": [2]}], "{1: (3,)}", "wrong"),
+        ([{"1": [2]}], "{1: (2,), 2: 3}", "wrong"), ([[1, 2]], "[1]", "wrong"),
+        ([float("inf")], "float('inf')", "pass"), ([3], "3.0000001", "wrong"),
+    ],
+)  # fmt: skip
+def test_what_json_cannot_tell_apart_is_equal_and_floats_have_a_tolerance(
+    tmp_path: Path, expected: list[Any], value: str, verdict: str
+) -> None:
+    cases = json.dumps({"fn_name": "f", "inputs": [[]], "outputs": [expected]})
+    row = taco(input_output=cases, starter_code="def f():\n", solutions="[]")
+    (task,) = load(f"taco:{written(tmp_path, row)}")
+    assert verdicts((task, f"def f():\n    return {value}\n")) == [verdict]
+
+
+def test_lines_of_windows_are_read_as_others_and_small_numbers_have_a_tolerance(
+    tmp_path: Path,
+) -> None:
+    cases = {"inputs": ["ab\r\ncd\r\n", "1"], "outputs": ["2\r\n", "1.5E-7\n"]}
+    (task,) = load(f"taco:{written(tmp_path, taco(input_output=json.dumps(cases)))}")
+    program = "import sys\nline = sys.stdin.read().split('\\n')[0]\n"
+    assert verdicts(
+        (task, f"{program}print(1.5e-7 if line == '1' else len(line))"),
+        (task, f"{program}print(1.6e-6 if line == '1' else len(line))"),
+    ) == ["pass", "wrong"]
+
+
 def test_taco_rows_are_programs_and_functions_whose_solutions_pass(tmp_path: Path) -> None:
     sums = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", ["7"]]}
     program = taco(
