@@ -366,7 +366,12 @@ BROKEN = [
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2 == 3"]}}',
      "'tests' is no valid Python ('(' was never closed (<unknown>, line 1)); fix it"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "test": "assert add(1, 2) == 3"}}',
-     "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`"),
+     "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`; the answer to a "
+     "question is 'expected_answer'"),
+    (GRADE, '{"question": "Two and two?", "final_answer": "4", "topic": "sums"}',
+     "'prompt' is missing; rename 'final_answer' to 'expected_answer', 'question' to 'prompt'"),
+    (GRADE, '{"instruction": "Two and two?", "input": "", "output": "4"}',
+     "'prompt' is missing; rename 'instruction' to 'prompt', 'output' to 'completion'"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "language": "cobol"}}',
      "'language': the language 'cobol' cannot be judged; known: answer, c, cpp, diff, go, java, "
      "javascript, python, q, ruby, rust, typescript, verilog"),

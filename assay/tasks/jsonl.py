@@ -30,12 +30,15 @@ FIELDS_ELSEWHERE = {
     "solution": "reference", "solutions": "reference", "canonical": "reference",
     "messages": "prompt", "question": "prompt", "instruction": "prompt", "problem": "prompt",
     "description": "prompt", "outputs": "expected", "function_name": "entry_point",
+    "conversations": "messages", "output": "completion", "response": "completion",
+    "final_answer": "expected_answer", "ground_truth": "expected_answer",
     "fn_name": "entry_point", "func_name": "entry_point", "starter_code": "stub",
     **dict.fromkeys(OTHER_TESTS, "tests"),
 }  # fmt: skip
 """What other sets call a field, and what assay does."""
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
 EXCHANGE = {"stdin", "stdout"}
+PROMPTS = {"prompt", "messages", "text"}
 REPLIES = {"completion", "answer", "messages"}
 FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
@@ -108,6 +111,10 @@ def _untagged(row: Row) -> Task:
     if published.is_verl(row):
         content = published.of_verl(row)
         return content if isinstance(content, Task) else task_of(content)
+    others = sorted(row.fields.keys() & FIELDS_ELSEWHERE.keys())
+    if others and row.fields.keys().isdisjoint(PROMPTS):
+        renames = ", ".join(f"{name!r} to {FIELDS_ELSEWHERE[name]!r}" for name in others)
+        raise row.wrong(f"'prompt' is missing; rename {renames}")
     if row.fields.keys().isdisjoint(TESTS) and not row.fields.keys().isdisjoint(
         {*REPLIES, "demonstrations", "reference"}
     ):
@@ -253,7 +260,8 @@ def _tests(row: Row) -> tuple[str, ...]:
         )
     if ("tests" in row.fields) == ("test" in row.fields):
         raise row.wrong(
-            "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`"
+            "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`; the"
+            " answer to a question is 'expected_answer'"
         )
     what = f"a list of strings; {EXCHANGES}"
     tests = row.texts("tests", what) if "tests" in row.fields else (row.text("test"),)
