@@ -278,18 +278,18 @@ class PublicSet:
 
 def file_rows(file: Path) -> Iterator[Row]:
     """The rows of JSON objects, each on a line or on several, of one JSON array, or of Parquet;
-    gzip'd where the name ends in .gz.
+    gzip'd where the name ends in .gz. A field that is null is absent: tables have all in every row.
 
     Raises DataError when the file cannot be read or a row is no JSON object.
     """
     for where, fields in _parquet(file) if file.suffix == ".parquet" else _json(file):
         if not isinstance(fields, dict):
             raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
-        yield Row(fields, where)
+        yield Row({name: value for name, value in fields.items() if value is not None}, where)
 
 
 def _parquet(file: Path) -> Iterator[tuple[str, object]]:
-    """Each row with its place; a table has every field in every row."""
+    """Each row with its place."""
     import pyarrow
     from pyarrow import parquet
 
@@ -297,8 +297,7 @@ def _parquet(file: Path) -> Iterator[tuple[str, object]]:
         rows = parquet.ParquetFile(file)
         batches = (batch.to_pylist() for batch in rows.iter_batches(1000))
         for number, fields in enumerate(chain.from_iterable(batches), start=1):
-            there = {name: value for name, value in fields.items() if value is not None}
-            yield f"{file}, row {number}", there
+            yield f"{file}, row {number}", fields
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{file} cannot be read as Parquet: {one_line(error)}") from error
 

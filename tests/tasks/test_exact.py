@@ -69,7 +69,7 @@ def test_fields_that_are_absent_have_the_defaults_of_a_task(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"id": None}, "'id' is 'None'; it must be str"),
+        ({"id": None}, "missing 1 required positional argument: 'id'; add it"),
         ({"promt": "p"}, "unknown field 'promt'; did you mean 'prompt'?"),
         ({"stop": "\n"}, "it must be tuple[str, ...]"),
         ({"checks": "f()"}, "'checks' is a str (f()); make it a list of objects"),

@@ -74,9 +74,12 @@ FOREIGN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*FILES, "rows.parquet"])
+@pytest.mark.parametrize("name", [*FILES, "rows.parquet", "nulls.jsonl"])
 def test_rows_are_read_however_they_are_written(tmp_path: Path, name: str) -> None:
-    if name == "rows.parquet":
+    if name == "nulls.jsonl":
+        nulls = {field: None for row in ROWS for field in row} | {"expected_answer": None}
+        (tmp_path / name).write_text("\n".join(json.dumps(nulls | row) for row in ROWS))
+    elif name == "rows.parquet":
         columns = {field: [row.get(field) for row in ROWS] for row in ROWS for field in row}
         parquet.write_table(pa.table(columns), tmp_path / name)
     else:
