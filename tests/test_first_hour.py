@@ -369,7 +369,7 @@ BROKEN = [
      "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`; the answer to a "
      "question is 'expected_answer'"),
     (GRADE, '{"question": "Two and two?", "final_answer": "4", "topic": "sums"}',
-     "'prompt' is missing; rename 'final_answer' to 'expected_answer', 'question' to 'prompt'"),
+     "'prompt' is missing; rename 'question' to 'prompt', 'final_answer' to 'expected_answer'"),
     (GRADE, '{"instruction": "Two and two?", "input": "", "output": "4"}',
      "'prompt' is missing; rename 'instruction' to 'prompt', 'output' to 'completion'"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "language": "cobol"}}',

@@ -53,6 +53,7 @@ def check(arguments, value, expected):
 """PRIME's and TACO's rule: a list may wrap the expected value."""
 CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 METHOD = re.compile(r"^[ \t]+def (\w+)\(\s*self", re.MULTILINE)
+READS = re.compile(r"\binput\(|\bstdin\b")
 FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
@@ -124,6 +125,8 @@ def task_of_cases(
     Raises LeftOutError where the cases do not say what is read, or what is called with what.
     """
     if not cases.is_function:
+        if CLASS.search(starter) and not READS.search(starter):
+            raise LeftOutError("whose starter code is a function's, but whose tests name none")
         return program_task(task_id, prompt, _exchanges(cases), reference)
     return function_task(
         task_id,

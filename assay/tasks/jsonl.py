@@ -111,9 +111,9 @@ def _untagged(row: Row) -> Task:
     if published.is_verl(row):
         content = published.of_verl(row)
         return content if isinstance(content, Task) else task_of(content)
-    others = sorted(row.fields.keys() & FIELDS_ELSEWHERE.keys())
-    if others and row.fields.keys().isdisjoint(PROMPTS):
-        renames = ", ".join(f"{name!r} to {FIELDS_ELSEWHERE[name]!r}" for name in others)
+    others = {name: FIELDS_ELSEWHERE[name] for name in row.fields if name in FIELDS_ELSEWHERE}
+    if PROMPTS.isdisjoint(row.fields) and not PROMPTS.isdisjoint(others.values()):
+        renames = ", ".join(f"{name!r} to {ours!r}" for name, ours in others.items())
         raise row.wrong(f"'prompt' is missing; rename {renames}")
     if row.fields.keys().isdisjoint(TESTS) and not row.fields.keys().isdisjoint(
         {*REPLIES, "demonstrations", "reference"}

@@ -218,6 +218,17 @@ def test_lines_of_windows_are_read_as_others_and_small_numbers_have_a_tolerance(
     ) == ["pass", "wrong"]
 
 
+def test_a_method_is_not_judged_as_a_program_that_reads_and_prints(tmp_path: Path) -> None:
+    cases = json.dumps({"inputs": ["n = 3"], "outputs": ["6"]})
+    starter = (
+        "#User function Template for python3\n\nclass Solution:\n    def f(self, n):\n        "
+    )
+    method = taco(input_output=cases, starter_code=starter)
+    program = taco(input_output=cases, starter_code=f"{starter}pass\n\nprint(input())\n")
+    (task,) = load(f"taco:{written(tmp_path, method, program)}")
+    assert task.id == "TACO/line_2"
+
+
 def test_taco_rows_are_programs_and_functions_whose_solutions_pass(tmp_path: Path) -> None:
     sums = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", ["7"]]}
     program = taco(
