@@ -87,6 +87,19 @@ def test_a_reply_uses_what_leetcode_imports_for_it(tmp_path: Path) -> None:
     assert verdicts(*programs) == ["pass"] * 3
 
 
+@pytest.mark.parametrize(
+    ("expected", "value"), [("0.3", "0.1 + 0.2"), ('{"1": 2}', "{1: 2}"), ("[3]", "3")]
+)
+@pytest.mark.parametrize("kind", [{"testtype": "functional"}, {"type": "function_call"}])
+def test_livecodebench_compares_strictly(
+    tmp_path: Path, kind: dict[str, str], expected: str, value: str
+) -> None:
+    tests = json.dumps([{"input": "[]\n3", "output": expected, **kind}])
+    row = released(public_test_cases=tests, private_test_cases="")
+    (task,) = load(f"livecodebench:{written(tmp_path, row)}")
+    assert verdicts((task, METHOD.format(value))) == ["wrong"]
+
+
 def test_each_call_has_a_new_solution(tmp_path: Path) -> None:
     (task,) = load(f"livecodebench:{written(tmp_path, released())}")
     counts = METHOD.format("nums + [k] if self.calls == 1 else []")
@@ -191,13 +204,15 @@ def taco(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("expected", "value", "verdict"),
     [
-        ([0.3], "0.1 + 0.2", "pass"), ([0.3], "0.3001", "wrong"),
+        ([0.3], "0.1 + 0.2", "pass"), ([0.3], "0.300001", "wrong"),
         ([{"1": [2]}], "{1: (2,)}", "pass"), ([{"1": [2]}], "{1: (3,)}", "wrong"),
         ([{"1": [2]}], "{1: (2,), 2: 3}", "wrong"), ([[1, 2]], "[1]", "wrong"),
-        ([float("inf")], "float('inf')", "pass"), ([3], "3.0000001", "wrong"),
+        ([{"1": 2}], "{True: 2}", "wrong"), ([{"True": 2}], "{True: 2}", "wrong"),
+        ([float("inf")], "float('inf')", "pass"), ([float("inf")], "5.0", "wrong"),
+        ([3], "3.0000000001", "wrong"), ([1e-8], "0.0", "wrong"), ([0.0], "1e-16", "pass"),
     ],
 )  # fmt: skip
-def test_what_json_cannot_tell_apart_is_equal_and_floats_have_a_tolerance(
+def test_what_json_cannot_tell_apart_is_equal_and_floats_have_a_small_tolerance(
     tmp_path: Path, expected: list[Any], value: str, verdict: str
 ) -> None:
     cases = json.dumps({"fn_name": "f", "inputs": [[]], "outputs": [expected]})
@@ -210,7 +225,8 @@ def test_lines_of_windows_are_read_as_others_and_small_numbers_have_a_tolerance(
     tmp_path: Path,
 ) -> None:
     cases = {"inputs": ["ab\r\ncd\r\n", "1"], "outputs": ["2\r\n", "1.5E-7\n"]}
-    (task,) = load(f"taco:{written(tmp_path, taco(input_output=json.dumps(cases)))}")
+    row = taco(input_output=json.dumps(cases), starter_code="")
+    (task,) = load(f"taco:{written(tmp_path, row)}")
     program = "import sys\nline = sys.stdin.read().split('\\n')[0]\n"
     assert verdicts(
         (task, f"{program}print(1.5e-7 if line == '1' else len(line))"),
@@ -218,14 +234,16 @@ def test_lines_of_windows_are_read_as_others_and_small_numbers_have_a_tolerance(
     ) == ["pass", "wrong"]
 
 
-def test_a_method_is_not_judged_as_a_program_that_reads_and_prints(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "starter", ["class Solution:\n    def f(self, n):\n        ", "def f(n):\n    "]
+)
+def test_a_function_is_not_judged_as_a_program_that_reads_and_prints(
+    tmp_path: Path, starter: str
+) -> None:
     cases = json.dumps({"inputs": ["n = 3"], "outputs": ["6"]})
-    starter = (
-        "#User function Template for python3\n\nclass Solution:\n    def f(self, n):\n        "
-    )
-    method = taco(input_output=cases, starter_code=starter)
-    program = taco(input_output=cases, starter_code=f"{starter}pass\n\nprint(input())\n")
-    (task,) = load(f"taco:{written(tmp_path, method, program)}")
+    starters = [f"# Template\n\n{starter}", f"{starter}pass\n\nf(raw_input())\n"]
+    rows = [taco(input_output=cases, starter_code=text) for text in starters]
+    (task,) = load(f"taco:{written(tmp_path, *rows)}")
     assert task.id == "TACO/line_2"
 
 
@@ -263,7 +281,7 @@ def test_taco_rows_are_programs_and_functions_whose_solutions_pass(tmp_path: Pat
 def test_rows_without_usable_tests_are_left_out_and_counted_in_one_warning(
     tmp_path: Path, tests: object, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad, good = taco(input_output=tests), taco()
+    bad, good = taco(input_output=tests, starter_code=""), taco()
     assert len(load(f"taco:{written(tmp_path, bad, good)}")) == 1
     assert f"my.jsonl: left out 1 of 2 rows: {says}" in caplog.text
     caplog.clear()
