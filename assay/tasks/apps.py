@@ -37,7 +37,7 @@ def task_of(row: Row) -> Task:
     a malformed row.
     """
     if "question" in row.fields:
-        return question_task(f"APPS/{row.fields.get('problem_id')}", row)
+        return question_task(f"APPS/{row.fields.get('problem_id', row.place)}", row)
     tests = [*row.tables("sample_io"), *row.tables("test_list")]
     inputs, outputs = columns(tests, "input", "output")
     task_id, prompt = f"APPS/{row.fields.get('id')}", row.text("description")

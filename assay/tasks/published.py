@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from assay.judge.protocol import PROGRAM
-from assay.tasks.cases import cases_of, task_of_cases
+from assay.tasks import rllm
 from assay.tasks.python_source import parsed
 from assay.tasks.rows import LeftOutError, Row
 from assay.types import Task
@@ -21,8 +21,10 @@ from assay.types import Task
 LOADERS = {
     ("declaration", "canonical_solution"): "humaneval_x",
     ("stop_tokens", "tests"): "multipl_e_mbpp",
-    ("question_content",): "livecodebench",
-    ("question", "input_output"): "apps",
+    ("public_test_cases",): "livecodebench",
+    ("question", "input_output", "problem_id"): "apps",
+    ("question", "input_output"): "taco",
+    ("description", "sample_io"): "apps",
     ("private_tests", "solutions"): "code_contests",
     ("verification_info",): "open_r1",
     ("official_tests",): "open_r1_codeforces",
@@ -31,7 +33,10 @@ LOADERS = {
     ("plus_input",): "humanevalplus",
     ("completion", "query", "test"): "leetcode_dataset",
     ("question", "solution", "test"): "kodcode",
+    ("categories", "harness"): "cvdp",
     ("FAIL_TO_PASS", "environment_setup_commit"): "swe_bench",
+    ("FAIL_TO_PASS", "image_name", "test_patch"): "swe_rebench",
+    ("FAIL_TO_PASS", "image_name"): "swe_smith",
     ("FAIL_TO_PASS", "problem_statement"): "swe_gym",
     ("responses_create_params",): "nemo_gym",
     ("instruct_prompt", "code_prompt"): "bigcodebench",
@@ -41,7 +46,7 @@ LOADERS = {
 """The task set whose rows have these fields. Those without a `prompt` have none in that set."""
 WITHOUT_PROMPT = ("question", "problem")
 PAIR = {"chosen", "rejected"}
-ASSERT = re.compile(r"^\s*(?:self\.)?assert", re.MULTILINE)
+TEST = re.compile(r"^\s*(?:assert\b|self\.assert|def test)", re.MULTILINE)
 
 
 def refuse(row: Row) -> None:
@@ -71,7 +76,7 @@ def of_verl(row: Row) -> Row | Task:
     name = {"task_id": row.fields.get("task_id", row.place), "prompt": row.fields["prompt"]}
     tests = answer.get("assert_case") if isinstance(answer, Mapping) else answer
     items = tests if isinstance(tests, list) else [tests]
-    if any(isinstance(text, str) and ASSERT.search(text) for text in items):
+    if any(isinstance(text, str) and TEST.search(text) for text in items):
         plain = Row({**name, "tests": items}, row.where)
         return replace(
             plain, fields={**plain.fields, "entry_point": called_by(plain.texts("tests"), plain)}
@@ -79,10 +84,10 @@ def of_verl(row: Row) -> Row | Task:
     if isinstance(answer, Mapping) or any(isinstance(case, Mapping) for case in items):
         messages = row.messages("prompt")
         try:
-            task = task_of_cases(str(name["task_id"]), messages[-1].content, cases_of(answer))
+            task = rllm.task_of(Row({"problem": messages[-1].content, "tests": answer}, row.where))
         except LeftOutError as reason:
             raise row.wrong(f"a row of verl {reason}; give tests of ours (docs/data.md)") from None
-        return replace(task, messages=messages)
+        return replace(task, id=str(name["task_id"]), messages=messages)
     if isinstance(answer, list) and all(isinstance(text, str) for text in answer):
         if len(answer) != 1:
             raise row.wrong(f"'ground_truth' lists {len(answer)} answers; keep the right one")
@@ -92,22 +97,22 @@ def of_verl(row: Row) -> Row | Task:
     return Row({**name, "expected_answer": str(truth)}, row.where)
 
 
-def called_by(asserts: Sequence[str], row: Row) -> str:
-    """The first function that the asserts call, other than built-ins and their own."""
-    nodes = [node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))]
-    names_of_tests = set(vars(builtins))
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names_of_tests.add(node.name)
-        elif isinstance(node, ast.arg):
-            names_of_tests.add(node.arg)
-        elif isinstance(node, ast.ImportFrom) and node.module not in PROGRAM:
-            names_of_tests.update(alias.asname or alias.name for alias in node.names)
-    for node in nodes:
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id not in names_of_tests
-        ):
-            return node.func.id
-    raise row.wrong("no assert calls a function of the program's; give asserts that do")
+def called_by(tests: Sequence[str], row: Row) -> str:
+    """The first name that the tests import from the program, or else the first function that they
+    call and that neither they nor Python define. Raises DataError where there is none.
+    """
+    nodes = [node for source in tests for node in ast.walk(parsed(source, row, "ground_truth"))]
+    imported = [
+        alias.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module in PROGRAM
+        for alias in node.names
+        if alias.name != "*"
+    ]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+    defined = {getattr(node, "name", getattr(node, "arg", None)) for node in nodes}
+    called = [call.id for call in calls if isinstance(call, ast.Name)]
+    names = [*imported, *(name for name in called if name not in {*defined, *vars(builtins)})]
+    if not names:
+        raise row.wrong("no assert calls a function of the program's; give asserts that do")
+    return names[0]

@@ -40,7 +40,11 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "a row of multipl_e_mbpp": {
         "name": "mbpp_1", "language": "cpp", "prompt": "int f(", "tests": "}", "stop_tokens": []},
     "a row of livecodebench": {"question_content": "q", "public_test_cases": "[]"},
-    "a row of apps": {"question": "q", "input_output": "{}", "solutions": "[]"},
+    "a row of livecodebench; ": {"problem": "q", "starter_code": "", "public_test_cases": "[]"},
+    "a row of apps": {"problem_id": 0, "question": "q", "input_output": "{}", "solutions": "[]"},
+    "a row of apps; ": {"name": "n", "description": "q", "sample_io": [], "test_list": []},
+    "a row of taco": {"question": "q", "input_output": "{}", "solutions": "[]"},
+    "a row of cvdp": {"id": "cvdp_1", "categories": ["cid002", "easy"], "harness": {}},
     "a row of code_contests": {"description": "q", "private_tests": {}, "solutions": {}},
     "a row of open_r1": {"problem": "q", "verification_info": {}},
     "a row of nemo_gym": {"responses_create_params": {}, "verifier_metadata": {}},
@@ -50,6 +54,8 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "a row of verl without a 'ground_truth'": {
         **VERL, "prompt": QUESTION, "reward_model": {"style": "model", "ground_truth": None}},
     "a row of verl without tests": {
+        **VERL, "prompt": QUESTION, "reward_model": {"ground_truth": {"target": ["x"]}}},
+    "a row of verl whose check does not end with": {
         **VERL, "prompt": QUESTION, "reward_model": {"ground_truth": {"functional": "x"}}},
     "shows images": {
         **VERL, "prompt": QUESTION, "images": [{}], "reward_model": {"ground_truth": "1"}},
@@ -70,6 +76,11 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "a row of swe_bench": {
         "instance_id": "a__b-1", "FAIL_TO_PASS": "[]", "problem_statement": "p",
         "environment_setup_commit": "c"},
+    "a row of swe_rebench": {
+        "instance_id": "a__b-1", "FAIL_TO_PASS": [], "problem_statement": "p", "image_name": "i",
+        "test_patch": "d"},
+    "a row of swe_smith": {
+        "instance_id": "a__b-1", "FAIL_TO_PASS": [], "problem_statement": "p", "image_name": "i"},
     "a row of swe_gym": {"instance_id": "a__b-1", "FAIL_TO_PASS": [], "problem_statement": "p"},
 }  # fmt: skip
 
@@ -136,6 +147,18 @@ def test_rows_of_verl_are_read_from_parquet_with_answers_cases_and_asserts(tmp_p
     assert verdicts == ["pass", "wrong"] * 4
 
 
+CHECKS = """def check(candidate):
+    assert candidate(1, 2) == 3
+
+check(Solution().add)
+"""
+RAISES = """from pytest import raises
+from solution import *
+
+def test_text():
+    with raises(TypeError):
+        add(1, "2")
+"""
 TESTS = """from math import isclose
 from solution import add
 
@@ -151,12 +174,16 @@ def test_sum():
     ("truth", "checks", "entry_point"),
     [
         (TESTS, (TestFunctions(TESTS),), "add"),
+        (RAISES, (TestFunctions(RAISES),), "add"),
         ("assert add(1, 2) == 3", (Check("assert add(1, 2) == 3"),), "add"),
+        (json.dumps({"functional": CHECKS}),
+         (Check(CHECKS.replace("Solution().add", "candidate").rstrip()),), "Solution().add"),
         ('[{"input": "1", "output": "2"}]', (Exchange("1", "2"),), ""),
         ('["\\\\frac{1}{2}"]', (Answer("\\frac{1}{2}"),), ""),
         ("[1, 2]", (Answer("[1, 2]"),), ""),
+        ("assertive", (Answer("assertive"),), ""),
     ],
-)
+)  # fmt: skip
 def test_what_verl_calls_the_ground_truth_is_told_from_tests_by_what_it_holds(
     tmp_path: Path, truth: str, checks: tuple[object, ...], entry_point: str
 ) -> None:

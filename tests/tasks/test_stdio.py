@@ -138,6 +138,12 @@ def test_the_hubs_apps_rows_bring_functions_and_programs(tmp_path: Path) -> None
     assert (second.checks, second.entry_point) == ((Call("[1,2]", "3"),), "add")
 
 
+def test_rows_of_apps_without_an_id_are_not_taken_for_one_task(tmp_path: Path) -> None:
+    row = {"question": "Add.", "input_output": ADDS}
+    tasks = load(f"apps:{written(tmp_path, row, row)}")
+    assert [task.id for task in tasks] == ["APPS/line_1", "APPS/line_2"]
+
+
 def test_a_chat_model_is_told_that_a_program_reads_and_prints(tmp_path: Path) -> None:
     (task,) = load(written(tmp_path, OWN))
     assert "reads standard input and prints to standard output" in prompts.messages(task)[0].content
