@@ -256,10 +256,10 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "object.json, line 1: 'prompt' is missing; make it a string (the row's fields: tasks)", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": '{"id": "add", "prompt": "Add.", "test_cases": ["assert add(1, 2) == 3"]}\n'},
-     f"rows.jsonl, line 1: 'test_cases' is not read; name asserts 'tests'; {EXCHANGES}", 2),
+     "rows.jsonl, line 1: fields have other names here; rename 'test_cases' to 'tests'", 2),
     ("train run.toml --tasks.train rows.jsonl",
      {"rows.jsonl": '{"prompt": "Sum.", "unit_tests": [{"input": "1 2", "output": "3"}]}\n'},
-     f"rows.jsonl, line 1: 'unit_tests' is not read; name asserts 'tests'; {EXCHANGES}", 2),
+     "rows.jsonl, line 1: fields have other names here; rename 'unit_tests' to 'tests'", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": '{"id": 1, "prompt": "Add.", "tests": "assert add(1, 2) == 3"}\n'},
      "rows.jsonl, line 1: 'tests' is a str (assert add(1, 2) == 3); make it a list of strings; "
@@ -369,9 +369,12 @@ BROKEN = [
      "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`; the answer to a "
      "question is 'expected_answer'"),
     (GRADE, '{"question": "Two and two?", "final_answer": "4", "topic": "sums"}',
-     "'prompt' is missing; rename 'question' to 'prompt', 'final_answer' to 'expected_answer'"),
+     "fields have other names here; rename 'question' to 'prompt', 'final_answer' to "
+     "'expected_answer'"),
     (GRADE, '{"instruction": "Two and two?", "input": "", "output": "4"}',
-     "'prompt' is missing; rename 'instruction' to 'prompt', 'output' to 'completion'"),
+     "fields have other names here; rename 'instruction' to 'prompt', 'output' to 'completion'"),
+    (GRADE, '{"prompt": "Two and two?", "response": "4"}',
+     "fields have other names here; rename 'response' to 'completion'"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "language": "cobol"}}',
      "'language': the language 'cobol' cannot be judged; known: answer, c, cpp, diff, go, java, "
      "javascript, python, q, ruby, rust, typescript, verilog"),

@@ -24,8 +24,6 @@ from assay.types import Call, Check, Message, Task, TestFunctions
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
          "expected_answer", "tree"}  # fmt: skip
 """A row with one of these fields is a task; any other is only for SFT."""
-OTHER_TESTS = {"test_cases", "testcases", "unit_tests", "public_tests", "input_output"}
-"""What other sets call their tests."""
 FIELDS_ELSEWHERE = {
     "solution": "reference", "solutions": "reference", "canonical": "reference",
     "messages": "prompt", "question": "prompt", "instruction": "prompt", "problem": "prompt",
@@ -33,13 +31,15 @@ FIELDS_ELSEWHERE = {
     "conversations": "messages", "output": "completion", "response": "completion",
     "final_answer": "expected_answer", "ground_truth": "expected_answer",
     "fn_name": "entry_point", "func_name": "entry_point", "starter_code": "stub",
-    **dict.fromkeys(OTHER_TESTS, "tests"),
+    "test_cases": "tests", "testcases": "tests", "unit_tests": "tests", "public_tests": "tests",
+    "input_output": "tests",
 }  # fmt: skip
 """What other sets call a field, and what assay does."""
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
 EXCHANGE = {"stdin", "stdout"}
 PROMPTS = {"prompt", "messages", "text"}
 REPLIES = {"completion", "answer", "messages"}
+LEARNED = REPLIES | {"demonstrations", "reference"}
 FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
     "canonical_solution", "setup", "expected", "tolerance", "checker", "format", "tags",
@@ -112,15 +112,14 @@ def _untagged(row: Row) -> Task:
         content = published.of_verl(row)
         return content if isinstance(content, Task) else task_of(content)
     others = {name: FIELDS_ELSEWHERE[name] for name in row.fields if name in FIELDS_ELSEWHERE}
-    if PROMPTS.isdisjoint(row.fields) and not PROMPTS.isdisjoint(others.values()):
-        renames = ", ".join(f"{name!r} to {ours!r}" for name, ours in others.items())
-        raise row.wrong(f"'prompt' is missing; rename {renames}")
-    if row.fields.keys().isdisjoint(TESTS) and not row.fields.keys().isdisjoint(
-        {*REPLIES, "demonstrations", "reference"}
-    ):
+    renames = [f"{old!r} to {name!r}" for old, name in others.items() if name not in row.fields]
+    is_judged = not row.fields.keys().isdisjoint(TESTS)
+    is_learned = not row.fields.keys().isdisjoint(LEARNED)
+    is_whole = (is_judged or is_learned) and not PROMPTS.isdisjoint(row.fields)
+    if renames and not is_whole:
+        raise row.wrong(f"fields have other names here; rename {', '.join(renames)}")
+    if is_learned and not is_judged:
         return _without_tests(row)
-    for name in OTHER_TESTS.intersection(row.fields) if TESTS.isdisjoint(row.fields) else ():
-        raise row.wrong(f"{name!r} is not read; name asserts 'tests'; {EXCHANGES}")
     language = row.language()
     if row.fields.get("format") == exact.FORMAT:
         return exact.task_of(row)
@@ -191,7 +190,7 @@ def _conversation(row: Row) -> list[Message]:
     while messages and not (messages[-1].role == "assistant" and messages[-1].learned):
         messages.pop()
     if len(messages) < 2:
-        raise row.wrong("holds no answer of the assistant to a message; add one")
+        raise row.wrong("holds no answer of the assistant to learn; add one, or remove the row")
     return messages
 
 

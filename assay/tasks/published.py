@@ -42,8 +42,10 @@ LOADERS = {
     ("instruct_prompt", "code_prompt"): "bigcodebench",
     ("question", "answer"): "gsm8k",
     ("problem", "answer"): "math",
+    ("problem", "tests"): "rllm",
 }
-"""The task set whose rows have these fields. Those without a `prompt` have none in that set."""
+"""The task set whose rows have these fields. Where the first is one of WITHOUT_PROMPT, its
+rows have no `prompt`, and no list of texts as tests."""
 WITHOUT_PROMPT = ("question", "problem")
 PAIR = {"chosen", "rejected"}
 TEST = re.compile(r"^\s*(?:assert\b|self\.assert|def test)", re.MULTILINE)
@@ -51,9 +53,11 @@ TEST = re.compile(r"^\s*(?:assert\b|self\.assert|def test)", re.MULTILINE)
 
 def refuse(row: Row) -> None:
     """Raises DataError, with how to read it, for a row that another task set reads."""
+    tests = row.fields.get("tests")
+    has_texts = isinstance(tests, list) and all(isinstance(test, str) for test in tests)
     for fields, name in LOADERS.items():
-        has_prompt = fields[0] in WITHOUT_PROMPT and "prompt" in row.fields
-        if row.fields.keys() >= {*fields} and not has_prompt:
+        is_ours = fields[0] in WITHOUT_PROMPT and ("prompt" in row.fields or has_texts)
+        if row.fields.keys() >= {*fields} and not is_ours:
             file = row.where.rpartition(", ")[0] or "FILE"
             raise row.wrong(f"a row of {name}; read it as the task set {name}:{file}")
 
@@ -74,7 +78,9 @@ def of_verl(row: Row) -> Row | Task:
     with suppress(ValueError, RecursionError, TypeError):
         answer = json.loads(truth) if isinstance(truth, str) else truth
     name = {"task_id": row.fields.get("task_id", row.place), "prompt": row.fields["prompt"]}
-    tests = answer.get("assert_case") if isinstance(answer, Mapping) else answer
+    tests = answer
+    if isinstance(answer, Mapping):
+        tests = answer.get("assert_case") or answer.get("pytest")
     items = tests if isinstance(tests, list) else [tests]
     if any(isinstance(text, str) and TEST.search(text) for text in items):
         plain = Row({**name, "tests": items}, row.where)
