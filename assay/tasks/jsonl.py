@@ -36,7 +36,7 @@ FIELDS_ELSEWHERE = {
 }  # fmt: skip
 """What other sets call a field, and what assay does."""
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
-EXCHANGE = {"stdin", "stdout"}
+ENDS = ("stdin", "stdout")
 PROMPTS = {"prompt", "messages", "text"}
 REPLIES = {"completion", "answer", "messages"}
 LEARNED = REPLIES | {"demonstrations", "reference"}
@@ -79,14 +79,9 @@ def unknown_fields(row: Row) -> dict[str, str]:
         else suggest(name, sorted(names))
         for name in row.fields.keys() - names - MBPP
     }
-    pairs = row.fields.get("exchanges")
-    tables = [pair for pair in pairs if isinstance(pair, dict)] if isinstance(pairs, list) else []
     return {
-        **{name: f"{name!r} of 'exchanges'" for pair in tables for name in pair.keys() - EXCHANGE},
-        **{
-            name: repr(name) if offer.startswith("known") else f"{name!r} ({offer})"
-            for name, offer in offers.items()
-        },
+        name: repr(name) if offer.startswith("known") else f"{name!r} ({offer})"
+        for name, offer in offers.items()
     }
 
 
@@ -197,10 +192,12 @@ def _conversation(row: Row) -> list[Message]:
 def _program(row: Row, task: Task) -> Task:
     """`task` with exchanges."""
     pairs = row.tables("exchanges")
-    for pair, end in product(pairs, ("stdin", "stdout")):
+    for pair, end in product(pairs, ENDS):
         if end not in pair.fields:
             pair.text(end)
-    ends = columns(pairs, "stdin", "stdout")
+    others = {name for pair in pairs for name in pair.fields.keys() - ENDS}
+    names = {name: f"{name!r} of 'exchanges'" for name in others}
+    warn_of_unknown(names, row.where.rpartition(", ")[0] or row.where)
     checker = row.text("checker", default="")
     if (
         checker
@@ -210,7 +207,8 @@ def _program(row: Row, task: Task) -> Task:
         raise row.wrong(
             f"'checker' is neither one of {', '.join(CHECKERS)} nor Python that defines `check`"
         )
-    return replace(task, checks=exchanges(row, "exchanges", *ends), checker=checker)
+    checks = exchanges(row, "exchanges", *columns(pairs, *ENDS))
+    return replace(task, checks=checks, checker=checker)
 
 
 def _function(row: Row, task: Task) -> Task:

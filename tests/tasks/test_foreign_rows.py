@@ -136,6 +136,7 @@ def test_rows_of_verl_are_read_from_parquet_with_answers_cases_and_asserts(tmp_p
     ]  # fmt: skip
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     answer, program, function, asserts = load(str(tmp_path / "train.parquet"))
+    assert [answer.id, program.id, asserts.id] == ["row_1", "row_2", "row_4"]
     assert (answer.checks, answer.language) == ((Answer("42"),), "answer")
     assert [task.messages[-1].content for task in (program, function, asserts)] == (
         [SUM[1]["content"]] * 3

@@ -6,6 +6,7 @@ import json
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,19 @@ def test_rows_of_ones_own_have_an_expected_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("math", {"problem": "1 + 1?", "answer": 2}),
+        ("nemo_gym_math", {"question": "1 + 1?", "expected_answer": 2}),
+    ],
+)
+def test_an_answer_may_be_a_number(tmp_path: Path, name: str, row: dict[str, Any]) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    (task,) = load(f"{name}:{tmp_path}/rows.jsonl")
+    assert task.checks == (Answer("2"),)
+
+
+@pytest.mark.parametrize(
     ("asked", "ordered"),
     [("List them in increasing order.", True), ("Order them from least to greatest.", True),
      ("Find all roots, separated by commas.", False), ("How many orders are there?", False)],
@@ -119,7 +133,11 @@ def test_an_answer_beside_tests_or_in_a_language_is_refused_and_neither_is_left_
 @pytest.mark.parametrize(
     ("spec", "row", "why"),
     [
-        ("gsm8k", {"question": "?", "answer": "4"}, "has no line '#### NUMBER'"),
+        (
+            "gsm8k",
+            {"question": "?", "answer": "4"},
+            "has no line '#### NUMBER'; add it, or write 'prompt' and 'expected_answer'",
+        ),
         ("math", {"problem": "?"}, "'answer' is missing"),
         ("nemo_gym_math", {"question": "?", "answer": "4"}, "'expected_answer' is missing"),
     ],

@@ -90,6 +90,11 @@ def test_a_reply_of_weight_0_is_not_learned(tmp_path: Path) -> None:
         turns(ASK, REPLY, MORE, LAST) + "\n",
         "6<|im_end|>\n",
     )
+    task = loaded(tmp_path, row)
+    assert not any(message.fields for message in task.messages)
+    assert not task.demonstration_fields
+    with pytest.raises(DataError, match="line 1: holds no answer of the assistant to learn"):
+        loaded(tmp_path, {"messages": [ASK, bad]})
 
 
 def test_a_reply_that_its_label_calls_bad_is_refused(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_a_prompt_of_messages_may_have_tests(tmp_path: Path) -> None:
     assert "Solve" not in text
 
 
-def test_unknown_fields_are_named_in_one_warning_with_what_was_meant(
+def test_unknown_fields_are_named_in_a_warning_with_what_was_meant(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     exchange = {"stdin": "1", "stdout": "1", "args": ["-n"]}
@@ -131,12 +136,12 @@ def test_unknown_fields_are_named_in_one_warning_with_what_was_meant(
     file = write(tmp_path / "rows.jsonl", *rows)
     with caplog.at_level(logging.WARNING):
         load(file, judged=False)
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        f"{file}: ignored unknown fields: 'args' of 'exchanges', 'completions' (did you mean"
-        " 'completion'?), 'demonstration' (did you mean 'demonstrations'?), 'refernce'"
-        " (did you mean 'reference'?), 'zzz'"
-    )
+    assert caplog.messages == [
+        f"{file}: ignored unknown fields: 'args' of 'exchanges'",
+        f"{file}: ignored unknown fields: 'completions' (did you mean 'completion'?),"
+        " 'demonstration' (did you mean 'demonstrations'?), 'refernce' (did you mean 'reference'?),"
+        " 'zzz'",
+    ]
 
 
 STDIN = {"inputs": ["1"], "outputs": ["1"]}
