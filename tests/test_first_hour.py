@@ -373,7 +373,7 @@ BROKEN = [
      "'expected_answer'"),
     (GRADE, '{"instruction": "Two and two?", "input": "", "output": "4"}',
      "fields have other names here; rename 'instruction' to 'prompt', 'output' to 'completion'"),
-    (GRADE, '{"prompt": "Two and two?", "response": "4"}',
+    (GRADE, '{"prompt": "Two and two?", "description": "Sum.", "response": "4"}',
      "fields have other names here; rename 'response' to 'completion'"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "language": "cobol"}}',
      "'language': the language 'cobol' cannot be judged; known: answer, c, cpp, diff, go, java, "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from assay.judge.kinds.find import kind_of
-from assay.tasks.cases import AGREES, EQUAL
+from assay.tasks.cases import ONE_ANSWER
 from assay.types import Task
 
 
@@ -78,8 +78,6 @@ SEVERAL_ANSWERS = re.compile(
     re.IGNORECASE,
 )
 """Words that allow more than one answer, except where they say which one is wanted."""
-OF_TASK_SETS = ("", "floats", EQUAL, AGREES)
-"""Checkers that task sets choose by the form of a row, and that accept one answer."""
 
 
 def allows_several_answers(task: Task) -> str:
@@ -88,7 +86,7 @@ def allows_several_answers(task: Task) -> str:
     Also empty for tasks with Python checks or a checker that the row names: those decide what they
     accept.
     """
-    if task.checker not in OF_TASK_SETS or any(kind_of(check).code(check) for check in task.checks):
+    if task.checker not in ONE_ANSWER or any(kind_of(check).code(check) for check in task.checks):
         return ""
     match = SEVERAL_ANSWERS.search(task.prompt)
     return " ".join(match.group().split()) if match else ""

@@ -55,6 +55,8 @@ def same(value, right):
 """PRIME's and TACO's rule: a list may wrap the expected value, tuples count as lists, and a key of
 JSON may be a whole number. Floats have Codewars' tolerance of 1e-9; PRIME's and TACO's have none.
 """
+ONE_ANSWER = ("", "floats", EQUAL, AGREES)
+"""The checkers that the form of a row chooses; they accept one answer."""
 CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 METHOD = re.compile(r"^[ \t]+def (\w+)\(\s*self", re.MULTILINE)
 READS = re.compile(r"input\(|\bstdin\b")

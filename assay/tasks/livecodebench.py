@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.errors import SettingsError
 from assay.tasks import task_set
-from assay.tasks.cases import EQUAL, cases_of, first_block, joined, parsed_json, task_of_cases
+from assay.tasks.cases import cases_of, first_block, joined, parsed_json, task_of_cases
 from assay.tasks.rows import PublicSet, Row, usable_tasks
 from assay.types import Task
 
@@ -69,7 +69,7 @@ def task_of(row: Row) -> Task:
     return task_of_cases(
         f"LiveCodeBench/{row.fields.get('question_id') or row.place}",
         row.text(content),
-        replace(cases, name=cases.name or name, checker=EQUAL),
+        replace(cases, name=cases.name or name),
         starter=row.text("starter_code", default=""),
     )
 

@@ -116,9 +116,10 @@ def called_by(tests: Sequence[str], row: Row) -> str:
         if alias.name != "*"
     ]
     calls = [node.func for node in nodes if isinstance(node, ast.Call)]
-    defined = {getattr(node, "name", getattr(node, "arg", None)) for node in nodes}
-    called = [call.id for call in calls if isinstance(call, ast.Name)]
-    names = [*imported, *(name for name in called if name not in {*defined, *vars(builtins)})]
+    others = {getattr(node, "name", getattr(node, "arg", None)) for node in nodes}
+    others |= vars(builtins).keys()
+    functions = [call.id for call in calls if isinstance(call, ast.Name)]
+    names = [*imported, *(name for name in functions if name not in others)]
     if not names:
         raise row.wrong("no assert calls a function of the program's; give asserts that do")
     return names[0]

@@ -90,11 +90,8 @@ def test_a_reply_uses_what_leetcode_imports_for_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expected", "value"), [("0.3", "0.1 + 0.2"), ('{"1": 2}', "{1: 2}"), ("[3]", "3")]
 )
-@pytest.mark.parametrize("kind", [{"testtype": "functional"}, {"type": "function_call"}])
-def test_livecodebench_compares_strictly(
-    tmp_path: Path, kind: dict[str, str], expected: str, value: str
-) -> None:
-    tests = json.dumps([{"input": "[]\n3", "output": expected, **kind}])
+def test_livecodebench_compares_strictly(tmp_path: Path, expected: str, value: str) -> None:
+    tests = json.dumps([{"input": "[]\n3", "output": expected, "testtype": "functional"}])
     row = released(public_test_cases=tests, private_test_cases="")
     (task,) = load(f"livecodebench:{written(tmp_path, row)}")
     assert verdicts((task, METHOD.format(value))) == ["wrong"]
