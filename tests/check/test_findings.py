@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from assay.check.attacks import lazy_programs
 from assay.check.findings import Flaw, allows_several_answers, inspect_texts
-from assay.tasks.cases import Cases, task_of_cases
+from assay.tasks.cases import EQUAL, Cases, task_of_cases
 from assay.types import Call, Check, Exchange, Task
 
 CALLS = (Call("[1]", "2"),)
@@ -54,7 +56,8 @@ def test_a_task_with_python_checks_or_a_checker_needs_none() -> None:
 
 def test_a_checker_that_the_form_of_a_row_chooses_accepts_one_answer() -> None:
     prompt = "Print any of them."
-    cases = (Cases(["1"], ["0.5"]), Cases([[1]], [2], is_function=True, name="f"))
+    calls = Cases([[1]], [2], is_function=True, name="f")
+    cases = (Cases(["1"], ["0.5"]), calls, replace(calls, checker=EQUAL))
     for task in (task_of_cases("t", prompt, some) for some in cases):
         assert task.checker
         assert allows_several_answers(task)

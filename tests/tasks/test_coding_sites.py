@@ -218,10 +218,11 @@ def test_what_json_cannot_tell_apart_is_equal_and_floats_have_a_small_tolerance(
     assert verdicts((task, f"def f():\n    return {value}\n")) == [verdict]
 
 
+@pytest.mark.parametrize("small", ["1.5E-7", "2e-07"])
 def test_lines_of_windows_are_read_as_others_and_small_numbers_have_a_tolerance(
-    tmp_path: Path,
+    tmp_path: Path, small: str
 ) -> None:
-    cases = {"inputs": ["ab\r\ncd\r\n", "1"], "outputs": ["2\r\n", "1.5E-7\n"]}
+    cases = {"inputs": ["ab\r\ncd\r\n", "1"], "outputs": ["2\r\n", f"{small}\n"]}
     row = taco(input_output=json.dumps(cases), starter_code="")
     (task,) = load(f"taco:{written(tmp_path, row)}")
     program = "import sys\nline = sys.stdin.read().split('\\n')[0]\n"
