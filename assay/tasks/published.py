@@ -48,7 +48,7 @@ LOADERS = {
 rows have no `prompt`, and no list of texts as tests."""
 WITHOUT_PROMPT = ("question", "problem")
 PAIR = {"chosen", "rejected"}
-TEST = re.compile(r"^\s*(?:assert\b|self\.assert|def test)", re.MULTILINE)
+TEST = re.compile(r"^\s*(?:assert\b|def test)", re.MULTILINE)
 
 
 def refuse(row: Row) -> None:
