@@ -40,8 +40,9 @@ AGREES = """\
 from math import isclose
 
 def check(arguments, value, expected):
-    wrapped = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
-    return same(value, expected) or same(value, wrapped)
+    is_wrapped = isinstance(expected, list) and len(expected) == 1
+    rights = [expected, *expected] if is_wrapped else [expected]
+    return any(value == right or same(value, right) for right in rights)
 
 def same(value, right):
     if isinstance(value, (list, tuple)) and isinstance(right, (list, tuple)):

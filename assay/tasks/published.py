@@ -44,8 +44,8 @@ LOADERS = {
     ("problem", "answer"): "math",
     ("problem", "tests"): "rllm",
 }
-"""The task set whose rows have these fields. Where the first is one of WITHOUT_PROMPT, its
-rows have no `prompt`, and no list of texts as tests."""
+"""The task set whose rows have these fields. Where the first is in WITHOUT_PROMPT, its rows have
+no `prompt`, and no list of texts as tests."""
 WITHOUT_PROMPT = ("question", "problem")
 PAIR = {"chosen", "rejected"}
 TEST = re.compile(r"^\s*(?:assert\b|def test)", re.MULTILINE)
@@ -83,10 +83,8 @@ def of_verl(row: Row) -> Row | Task:
         tests = answer.get("assert_case") or answer.get("pytest")
     items = tests if isinstance(tests, list) else [tests]
     if any(isinstance(text, str) and TEST.search(text) for text in items):
-        plain = Row({**name, "tests": items}, row.where)
-        return replace(
-            plain, fields={**plain.fields, "entry_point": called_by(plain.texts("tests"), plain)}
-        )
+        texts = Row({"tests": items}, row.where).texts("tests")
+        return Row({**name, "tests": items, "entry_point": called_by(texts, row)}, row.where)
     if isinstance(answer, Mapping) or any(isinstance(case, Mapping) for case in items):
         messages = row.messages("prompt")
         try:
@@ -107,7 +105,7 @@ def called_by(tests: Sequence[str], row: Row) -> str:
     """The first name that the tests import from the program, or else the first function that they
     call and that neither they nor Python define. Raises DataError where there is none.
     """
-    nodes = [node for source in tests for node in ast.walk(parsed(source, row, "ground_truth"))]
+    nodes = [node for source in tests for node in ast.walk(parsed(source, row, "assert_case"))]
     imported = [
         alias.name
         for node in nodes
