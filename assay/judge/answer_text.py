@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from typing import NamedTuple
+from unicodedata import normalize
 
 from assay.languages.answer import final_answer
 
@@ -23,6 +24,7 @@ APART = re.compile(
 OPERATORS = re.compile(r"[\\^!_(=<>*|~]")
 TEXT = r"\\(?:text\w*|math(?:rm|bf|it)|mbox)\s*\{"
 DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d", "-"))
+RAISED = re.compile(r"[\xb2\xb3\xb9\u2070-\u207b]+")
 GLUED = re.compile(r"[^\W\d_]\.?[0-9]|[0-9]\.?(?!(?:st|nd|rd|th)\b)[^\W\d_]")
 """Letters that make a name or a formula of a number."""
 DELIMITERS = re.compile(r"(?<!\\)(?:\$|\\[()\[\]])")
@@ -33,22 +35,23 @@ LABEL = re.compile(
     rf"\s*(?:{TEXT}\s*)?(?:\(([A-J])\)|([A-J])[.:)])\s*\}}?(?:\\[ ,;:]|\\q?quad(?![a-z])|[\s~])+"
     r"(?!and|or|[,&])(?=\S)"
 )
-LETTER = re.compile(rf"(?:{TEXT}\s*)?\(?([A-J])\)?[.:]?\s*\}}?")
-UNIT = re.compile(rf"{TEXT}([^{{}}]*)\}}\s*(\^\s*\{{?\s*[23]\s*\}}?)?\s*\Z")
+LETTER = re.compile(rf"(?:{TEXT}\s*)?(?:(?:[Oo]ption|[Cc]hoice) *)?\(?([A-J])\)?[.:]?\s*\}}?")
+UNIT = re.compile(rf"{TEXT}((?:[^{{}}]|\^\{{[23]\}})*)\}}\s*(\^\s*\{{?\s*[23]\s*\}}?)?\s*\Z")
 BARE_UNIT = re.compile(
-    r"([-+]?(?:\\\$)?(?:[0-9][0-9,.]*(?:/[0-9]+)?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\}))\s*"
-    r"([^\W\d_][^\W\d_ .'/-]*(?:[ .'/-]+[^\W\d_]+)*\.?(?:\^?[23]|[\xb2\xb3])?)"
+    r"([-+]?(?:\\\$)?(?:[0-9][0-9,.]*(?:[:/][0-9]+)?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\}))\s*"
+    r"([^\W\d_][^\W\d_ .'/-]*(?:[ .'/-]+[^\W\d_]+)*\.?(?:\^?\{?[23]\}?)?)"
 )
-DEGREE = re.compile(r"(?:\^\s*\{?\s*\\circ\s*\}?|\xb0)\s*(?:\\(?:text|mathrm)\{)?\s*([CF]?)\}?\Z")
+DEGREE = re.compile(
+    r"(?:\^\s*\{?\s*\\circ\s*\}?|\xb0|\\degree)\s*(?:\\(?:text|mathrm)\{)?\s*([CF]?)\}?\Z"
+)
 CURRENCY = re.compile(r"\s*(-?)\s*(\\\$|[\u20ac\xa3])\s*")
 CURRENCIES = {r"\$": "dollar", "\u20ac": "euro", "\xa3": "pound"}
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 NO_UNIT = frozenset(re.findall(r"\w+", """
-    and or if to not no none is are was than hundred thousand million billion trillion dozen k half
-    quarter third thirds fourth fourths fifth fifths tenth tenths choose twice double
-    triple negative minus plus times squared cubed factorial mod base
-    root pi sqrt sin cos tan log ln exp real imaginary solution solutions most least below above
-    i e x y z
+    and or if to not no none is are was than hundred thousand million billion trillion dozen k
+    half quarter third thirds fourth fourths fifth fifths tenth tenths choose twice double triple
+    negative minus plus times squared cubed factorial mod base root pi sqrt sin cos tan log ln exp
+    real imaginary solution solutions most least below above i e x y z
 """))  # fmt: skip
 """Words that change the value that they stand at."""
 SHORT = {
@@ -58,18 +61,27 @@ SHORT = {
     "ft": "foot", "feet": "foot", "in": "inch", "inche": "inch", "yd": "yard", "mi": "mile",
     "lb": "pound", "oz": "ounce", "l": "liter", "litre": "liter", "ml": "milliliter",
     "mph": "mile per hour", "usd": "dollar", "buck": "dollar", "yr": "year", "deg": "degree",
-    "sq": "^2", "square": "^2", "cubic": "^3", "cu": "^3", "\xb2": "^2", "\xb3": "^3",
+    "celsius": "c", "fahrenheit": "f", "sq": "^2", "square": "^2", "cubic": "^3", "cu": "^3",
     "day": "day", "per": "per", "cup": "cup", "egg": "egg", "men": "man", "box": "box", "/": "per",
-    "2": "^2", "3": "^3", "each": "per", "a": "", "of": "", "the": "", "an": "",
+    "2": "^2", "3": "^3", "am": "am", "pm": "pm", "each": "per", "a": "", "of": "", "the": "",
+    "an": "",
 }  # fmt: skip
-PARTS = re.compile(r"[^\W\d_]+|[23/\xb2\xb3]")
+PARTS = re.compile(r"[^\W\d_]+|[23/]")
+EQUALS = re.compile(r"(?<![<>!\\])=|\\in(?![a-zA-Z])")
 NAME = re.compile(
-    r"\s*((?:[a-zA-Z]|\\[a-z]+)(?:_(?:\w|\{\w+\}))?(?:\([a-z](?:, ?[a-z])*\))?)\s*=\s*([^=<>]+)\Z"
+    r"\s*((?:[a-zA-Z]|\\[a-z]+)(?:_(?:\w|\{\w+\}))?(?:\([a-z](?:, ?[a-z])*\))?)\s*"
+    rf"(?:{EQUALS.pattern})\s*([^=<>]+)\Z"
 )
-NAMES = re.compile(r"\s*\(\s*([a-zA-Z](?:\s*,\s*[a-zA-Z])*)\s*\)\s*=\s*((?:\\left)?\(.*)", re.S)
-EQUALS = re.compile(r"(?<![<>!\\])=")
-LETTERS = re.compile(r"(?<!\\)(?<![a-zA-Z])(?![ei](?![a-zA-Z]))[a-zA-Z]")
-SEVERAL = re.compile(r",|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
+NAMES = re.compile(r"\s*\(\s*(\\?\w+(?:\s*,\s*\\?\w+)*)\s*\)\s*=\s*((?:\\left)?\(.*)", re.S)
+SEVERAL = re.compile(r"[,;]|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
+JOINT = re.compile(rf"\\(?:[ ;]|q?quad(?![a-z]))|{TEXT}\s*(and|or)\s*\}}")
+ARGUMENTS = re.compile(r"_(?:\w|\{[^{}]*\})|\([^()]*\)|\^\{-1\}")
+"""What belongs to the name before it: an index, what a function is called with."""
+UNKNOWN = re.compile(
+    r"(?<![\\a-zA-Z])[a-zA-Z]+|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|(?:var)?phi|omega)"
+)
+OPERATES = re.compile(r"[-+*/^!0-9]|\\(?:[dt]?frac|pm|mp|sqrt|cdot|times)")
+RELATES = re.compile(rf"{SEVERAL.pattern}|[<>]|not|\\(?:\{{|(?:n?[lg]eq?|[lg]t|neq?)(?![a-zA-Z]))")
 
 
 class Reading(NamedTuple):
@@ -86,8 +98,9 @@ class Reading(NamedTuple):
 def reading(text: str) -> Reading:
     """What an answer says, of which only the last box counts where there is one."""
     text = DELIMITERS.sub("", final_answer(text, True) or "")
+    text = RAISED.sub(lambda raised: f"^{{{normalize('NFKC', raised[0])}}}", text)
     text = PERCENT.sub(r"\\%", text.translate(DASHES)).strip()
-    text = text if text.endswith("..") else text.rstrip(".,; \n")
+    text = text if text.endswith("..") else text.rstrip(".,;~\\ \n")
     if letter := LETTER.fullmatch(text):
         return Reading(letter[1], "", frozenset())
     label = LABEL.match(text)
@@ -103,9 +116,12 @@ def with_unit(text: str) -> tuple[str, frozenset[str]]:
     if money := CURRENCY.match(text):
         text, currency = money[1] + text[money.end() :], frozenset({CURRENCIES[money[2]]})
     if degree := not ANGLE.search(text) and DEGREE.search(text):
-        return text[: degree.start()].rstrip(), frozenset({f"degree{degree[1]}"})
+        return text[: degree.start()].rstrip(), frozenset({"degree", *degree[1].casefold()})
     if (unit := UNIT.search(text)) and any(map(str.isdigit, text[: unit.start()])):
-        body, words = text[: unit.start()].rstrip(), unit_of(unit[1] + (unit[2] or ""), True)
+        body, words = (
+            text[: unit.start()].rstrip("~\\ \n"),
+            unit_of(unit[1] + (unit[2] or ""), True),
+        )
     elif len(text) < LONG and (unit := BARE_UNIT.fullmatch(text)):
         body, words = unit[1], unit_of(unit[2], False)
     else:
@@ -117,7 +133,7 @@ def unit_of(text: str, marked: bool) -> frozenset[str] | None:
     """The words of a unit; None where they are no unit, or, unless it is `marked` as text, where
     they might be letters of a formula.
     """
-    words = PARTS.findall(text.casefold())
+    words = PARTS.findall(text.casefold().replace(".", ""))
     plausible = [
         word in SHORT or word.removesuffix("s") in SHORT or len(word) > 3 for word in words
     ]
@@ -138,12 +154,10 @@ def disagree(first: frozenset[str], second: frozenset[str]) -> bool:
 
 def plain_number(text: str, anywhere: bool = False) -> tuple[Fraction, bool] | None:
     """A number that is written out in digits, and whether as a percentage; None for anything else.
-    With `anywhere`, it may be the last of equal sides, and words may stand around the only number.
+    With `anywhere`, words may stand around the only number.
     """
     if len(text) > LONG or APART.search(text):
         return None
-    if anywhere and not SEVERAL.search(text.replace(",\\!", "")):
-        text = text.rpartition("=")[2]
     bare = MARKUP.sub(r"\1", FRACTION.sub(r"\1/\2", text))
     match = PLAIN.fullmatch(bare)
     words = anywhere and not (OPERATORS.search(bare) or GLUED.search(text))
@@ -163,39 +177,58 @@ def same_number(first: tuple[Fraction, bool], second: tuple[Fraction, bool]) -> 
     return first[0] == second[0] if first[1] == second[1] else bool(values[0] & values[1])
 
 
-def unnamed(answer: str, other: str) -> tuple[str, str, bool]:
+def unnamed(answer: str, other: str) -> tuple[str, str]:
     """Two answers without the names of what they say the value of, as in `x = 5` and
-    `(x, y) = (3, 2)`; and whether they are to be compared as equations.
+    `(x, y) = (3, 2)`.
     """
-    texts = [last_side(answer), last_side(other)]
-    first, second = map(NAMES.match, texts)
-    if first or second:
-        same = first and second and re.findall(r"\w", first[1]) == re.findall(r"\w", second[1])
-        answer, other = (
-            names[2] if names and (same or in_order(names[1])) else text
-            for names, text in zip((first, second), texts, strict=True)
-        )
-        return answer, other, False
-    first, second = map(NAME.match, texts)
-    if first and not LETTERS.search(first[2]) and not SEVERAL.search(first[2]):
-        return first[2], second[2] if second else texts[1], False  # an equation is not its solution
-    crossed = first and second and first[1] in second[2] and second[1] in first[2]
-    is_value = all(
-        name or "=" not in text for name, text in zip((first, second), texts, strict=True)
+    (names, right), (others, value) = (
+        with_names(text, not EQUALS.search(answer)) for text in (answer, other)
     )
-    if crossed or not is_value or any("," in text for text in texts):
-        return texts[0], texts[1], bool(crossed) or not is_value
-    return first[2] if first else texts[0], second[2] if second else texts[1], False
+    if names or others:
+        in_order = names == others if names and others else names + others == sorted(names + others)
+        return (right, value) if in_order else (answer, other)
+    first, second = NAME.match(right), NAME.match(value)
+    if not EQUALS.search(right) or (
+        first and not UNKNOWN.search(first[2])
+    ):  # an equation is not its solution
+        return first[2] if first else right, value_of(value, one_name=first is not None)
+    crossed = first and second and first[1] in second[2] and second[1] in first[2]
+    if not first or crossed or (not second and "=" in value):
+        return right, value
+    return first[2], second[2] if second else value
 
 
-def in_order(names: str) -> bool:
-    """Whether letters stand in the alphabet's order, in which a tuple's values are understood."""
-    letters = re.findall(r"\w", names)
-    return letters == sorted(set(letters))
+def with_names(text: str, numbered: bool) -> tuple[list[str], str]:
+    """The names of several unknowns and the tuple of their values. Values of one unknown, as in
+    `x = 1 or x = 2`, are a list without names; so are those of x_1 and x_2 if `numbered`.
+    """
+    if match := NAMES.match(text):
+        return re.findall(r"\w+", match[1]), match[2]
+    joined = JOINT.sub(r" \1 ", text)
+    parts = [NAME.fullmatch(part) for part in SEVERAL.split(joined)]
+    if len(parts) == 1 or not all(parts):
+        return [], text
+    pairs = sorted((part[1].lstrip("\\"), part[2].strip()) for part in parts if part)
+    names, listed = [name for name, _ in pairs], ", ".join(value for _, value in pairs)
+    if len({name.partition("_")[0] if numbered else name for name in names}) == 1:
+        return [], listed
+    in_tuple = len(set(names)) == len(names) and " or " not in joined
+    return (names, f"({listed})") if in_tuple else ([], text)
 
 
-def last_side(text: str) -> str:
-    """The last of three or more equal sides, where that is a value."""
-    sides = EQUALS.split(text)
-    a_value = len(sides) > 2 and not re.fullmatch(r"\s*\\?[a-zA-Z]+\s*", sides[-1])
-    return sides[-1] if a_value and not SEVERAL.search(text) else text
+def value_of(text: str, one_name: bool) -> str:
+    """The last side of an equation of which the first names a quantity, such as P(A), AB or m + n,
+    and a single name if `one_name`; the whole text where an unknown is still to be solved for.
+    """
+    *sides, value = EQUALS.split(text)
+    bare = [ARGUMENTS.sub("", side) for side in sides]
+    if (
+        not sides
+        or any(map(RELATES.search, bare))
+        or (one_name and not NAME.match(f"{sides[0]}=0"))
+    ):
+        return text
+    unknowns, letters = set(UNKNOWN.findall(bare[0])), UNKNOWN.findall(value)
+    if not OPERATES.search(bare[0]) or r"\frac{d" in bare[0]:
+        return value if unknowns.isdisjoint(letters) else text
+    return text if letters or len(unknowns) == 1 else value

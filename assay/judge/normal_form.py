@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -25,21 +26,27 @@ from latex2sympy2_extended.latex2sympy2 import (
 
 RANGES = ((1, 1), (-1, -1), (-1, 1), (-100, 100))
 """Of each point: the bounds on its letters' signs, times how far they lie from 0."""
-DIGITS = 50
+DIGITS, WORKING = 50, 100
+"""Of a number that is shown, and of what is computed with."""
 OPERATIONS = (sympy.Integral, sympy.Derivative, sympy.Sum, sympy.Product, sympy.Limit)
 """What nobody gives as an answer who has worked it out."""
 AS_WRITTEN = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
 CASES_COUNT = ConversionConfig(lowercase_symbols=False, interpret_as_mixed_fractions=False)
 WRAPPED = re.compile(r"\\(?:text\w*|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
-SIGNS = str.maketrans({"\u221e": r"\infty ", "\xb2": "^2", "\xb3": "^3",
-                       "\xb0": r"^\circ ", "\u222a": r"\cup "})  # fmt: skip
+SIGNS = str.maketrans({"\u221e": r"\infty ", "\xb0": r"^\circ ", "\u222a": r"\cup ",
+                       "\xb1": r"\pm ", "\u221a": r"\sqrt ", "\xb7": r"\cdot "})  # fmt: skip
 CLEANED = (
-    (re.compile(r"(?<!\\)(?:\$|\\(?:[()\[\],]|!\s*|(?:left|right)(?![a-zA-Z])\.?))"), ""),
-    (re.compile(r"(?<!\\)\\(?:[;: ]|q?quad(?![a-zA-Z]))|~|\s+"), " "),
-    (re.compile(r"\\varnothing"), r"\\emptyset"),
-    (re.compile(r"(?<!\d)\\(?:text\w*|math(?:rm|bf|it)|mbox) *\{ *(-?\d[\d.,]*) *\}"), r"\1"),
-    (re.compile(r"\\log *_ *([0-9a-zA-Z])"), r"\\log_{\1}"),
-    (re.compile(r"[.,;]?\s*\Z|\A\s+"), ""),
+    (r"(?<!\\)(?:\$|\\(?:[()\[\],]|!\s*|(?:left|right|[bB]igg?)(?![a-zA-Z])\.?))", ""),
+    (r"(?<!\\)\\(?:[;: ]|q?quad(?![a-zA-Z]))|~|\s+", " "),
+    (r"(?<=[0-9})]) *\\approx.*", ""),
+    (r"\\varnothing", r"\\emptyset"),
+    (r"(?<![\\a-zA-Z])(?=(?:sqrt|pi|sin|cos|tan|cot|sec|csc|ln|log|exp)(?![a-zA-Z]))", r"\\"),
+    (r"\\sqrt *\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"\*\*", "^"),
+    (r"(?<!\d)\\(?:text\w*|math(?:rm|bf|it)|mbox) *\{ *(-?\d[\d.,]*|[ei]) *\}", r"\1"),
+    (r"\\log *_ *([0-9a-zA-Z])", r"\\log_{\1}"),
+    (r"[.,;]?\s*\Z|\A\s+", ""),
+    (r"\A([^,]*)\\pm([^,]*)\Z", r"\1+\2,\1-\2"),
 )
 
 
@@ -49,24 +56,23 @@ def repeating(whole: str, digits: str, period: str) -> str:
     return rf"(\frac{{{over}}}{{{'9' * len(period)}{'0' * len(digits)}}})"
 
 
-NUMBERS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?=\.[0-9])"),
-     lambda match: match[0].replace(",", "")),
-    (re.compile(r"\A(-?[0-9]{1,3})((?: [0-9]{3})+)\Z"), lambda match: match[0].replace(" ", "")),
-    (re.compile(r"(?<![0-9.a-zA-Z])([0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]+)(?![0-9.a-zA-Z])"),
-     r"(\1\\cdot 10^{\2})"),
-    (re.compile(r"(?<![\^_.0-9a-zA-Z])([0-9]+) *\\[dtc]?frac *"
-                r"(?:\{([0-9]+)\} *\{([0-9]+)\}|([0-9])([0-9])(?![0-9]))"),
-     r"(\1+\\frac{\2\4}{\3\5})"),
-    (re.compile(r"(?<![\^_.0-9a-zA-Z])([0-9]+) +([0-9]+)/([0-9]+)(?![0-9.])"),
-     r"(\1+\\frac{\2}{\3})"),
-    (re.compile(r"([0-9]*)\.([0-9]*)\\overline *\{([0-9]+)\}"),
-     lambda match: repeating(*match.groups())),
-    (re.compile(r"([0-9)]) *\((?=[^a-zA-Z]*\))"), r"\1\\cdot ("),
-    (re.compile(r"(?<![0-9.])([0-9]*)\.([0-9]+)(?![0-9.])"),
-     lambda match: rf"(\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}})"),
-)  # fmt: skip
-"""Thousands, powers of ten, mixed and decimal numbers, which the parser reads as others."""
+NUMBERS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]+)(?![\w.])", r"(\1\\cdot 10^{\2})"),
+    (r"\\([dtc]?frac) *([0-9]) *([0-9])", r"\\\1{\2}{\3}"),
+    (r"(?<![\^.\w])([0-9]+) *\\[dtc]?frac *(\{[0-9]+\}) *(\{[0-9]+\})", r"(\1+\\frac\2\3)"),
+    (r"(?<![\^.\w])([0-9]+) +([0-9]+)/([0-9]+)(?![0-9.])", r"(\1+\\frac{\2}{\3})"),
+    (
+        r"([0-9]*)\.([0-9]*)\\(?:overline|bar) *\{([0-9]+)\}",
+        lambda match: repeating(*match.groups()),
+    ),
+    (r"([0-9)]) *\((?=[^a-zA-Z]*\))", r"\1\\cdot ("),
+    (
+        r"(?<![0-9.])([0-9]*)\.([0-9]+)(?![0-9.])",
+        lambda match: rf"(\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}})",
+    ),
+    (r"\) *\\?%", ")/100"),
+)
+"""Powers of ten, percentages, mixed and decimal numbers, which the parser reads as others."""
 DEGREES = re.compile(r"([0-9]+|\([^()]*\)) *\^ *(?:\{ *\\circ *\}|\\circ(?![a-zA-Z]))")
 ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 WORD = re.compile(
@@ -76,13 +82,12 @@ WORD = re.compile(
 LETTERS = re.compile(r"[^\W\d_]+(?:[ '-]+[^\W\d_]+)*\.?")
 VOWEL = re.compile(r"[aeiou\u0080-\uffff]", re.IGNORECASE)
 SAYS_MORE = re.compile(
-    r"[0-9] *_|[0-9]+:[0-9]+:|[0-9]:[0-9]{2}(?![0-9])|[0-9] +[0-9]|\.[0-9]*\.|'"
+    r"--|[0-9] *_|[0-9]+:[0-9]+:|[0-9]:[0-9]{2}(?![0-9])|[0-9] +[0-9]|\.[0-9]*\.|'"
     r"|\\(?:implies|iff|[lcv]?dots|boxed|[pb]?mod|to|approx|(?:[Rr]ight|Leftright)arrow)(?![a-zA-Z])"
 )
 """What the parser would drop or take for one number: what makes another answer of it, or more."""
 JOINED = re.compile(r",? *(?:\\text\s*\{ *(and|or) *\}|(?<![a-zA-Z\\])(and|or)(?![a-zA-Z]))")
 COMPARES = re.compile(r"[<>\u2264\u2265\u2260]|!=|\\(?:[lg]e?q?|[lg]t|neq?)(?![a-zA-Z])")
-CHAIN = re.compile(r"(?<![<>!\\])=")
 BRACED = re.compile(r"_\{(\w)\}")
 TRIALS = (
     r"\left( 3, \frac{\pi}{2} \right)", r"p - 2q\sqrt{3}", r"(-\infty, 3) \cup [5, 7)", r"x^2+y=4",
@@ -92,23 +97,23 @@ TRIALS = (
 """What a zygote reads once, so that its forks inherit the parser's tables."""
 
 
-def normal_form(text: str, equation: bool = False, ordered: bool = False, seed: str = "") -> str:
-    """The form of an answer in one line of JSON; its words where it is no formula. With `equation`,
-    y = 2x is not the same as 2x; with `ordered`, a list's order counts.
+def normal_form(text: str, ordered: bool = False, seed: str = "") -> str:
+    """The form of an answer in one line of JSON; its words where it is no formula. The order of a
+    list counts if it is `ordered`.
     """
     text = text.translate(SIGNS)
     for pattern, by in CLEANED:
-        text = pattern.sub(by, text)
+        text = re.sub(pattern, by, text)
     try:
-        return json.dumps(Form(equation, ordered, seed).of_text(text))
+        return json.dumps(Form(ordered, seed).of_text(text))
     except Exception:  # noqa: BLE001  the parser and sympy raise any kind on what they cannot read
         return json.dumps(words(text))
 
 
 def words(text: str) -> list[str]:
-    """The form of what is no formula: its words, without spaces and cases."""
+    """The form of what is no formula: its words, without spaces, cases and dots after letters."""
     bare = BRACED.sub(r"_\1", WRAPPED.sub(r"\1", text))
-    return ["words", re.sub(r"\s", "", bare).casefold()]
+    return ["words", re.sub(r"\s|(?<=[a-zA-Z])\.", "", bare).casefold()]
 
 
 def is_words(text: str) -> bool:
@@ -121,7 +126,7 @@ def is_words(text: str) -> bool:
 def parsed(text: str) -> Any:
     """The formula as sympy's. Raises many kinds where it is none."""
     for pattern, by in NUMBERS:
-        text = pattern.sub(by, text)
+        text = re.sub(pattern, by, text)
     if SAYS_MORE.search(text) or is_words(text):
         raise ValueError("it says more than one value")
     by = r"(\\frac{\1\\cdot\\pi}{180})" if ANGLES.search(text) else r"\1"
@@ -134,13 +139,11 @@ def parsed(text: str) -> Any:
 class Form:
     """How answers are brought into forms, as `normal_form`."""
 
-    def __init__(self, equation: bool, ordered: bool, seed: str) -> None:
-        self.equation, self.ordered, self.seed = equation, ordered, seed
+    def __init__(self, ordered: bool, seed: str) -> None:
+        self.ordered, self.seed = ordered, seed
 
     def of_text(self, text: str) -> Any:
         """The form of a text. Raises many kinds where it is no formula."""
-        exact, about, _ = text.partition(r"\approx")
-        text = exact if about and CHAIN.search(exact + "=") and not name_only(exact) else text
         either = [part for part in JOINED.split(text) if part is not None]
         parts, joints = either[::2], set(either[1::2])
         if COMPARES.search(text) and joints == {"or"}:
@@ -152,8 +155,6 @@ class Form:
     def of(self, value: Any) -> Any:
         """A parsed answer as lists and texts. Raises many kinds where it has no value."""
         kind = type(value).__name__
-        if kind == "Equality" and is_name(value.lhs) and not self.equation:
-            return self.of(value.rhs)
         if kind in ("And", "Or"):
             return self.of(solution(getattr(sympy, kind)(*value.args)))
         if isinstance(value, sympy.core.relational.Relational):
@@ -186,10 +187,9 @@ class Form:
         letters = {str(letter) for member in bounds for letter in member.free_symbols}
         if len(letters) == 1 and bounds and not any(member.is_Equality for member in bounds):
             return self.of(solution(sympy.And(*bounds)))
-        several = len({frozenset(member.free_symbols) for member in bounds}) > 1
-        names = [sorted(map(str, member.free_symbols)) if several else [] for member in members]
-        parts = [[*letters, self.of(member)] if letters else self.of(member)
-                 for letters, member in zip(names, members, strict=True)]  # fmt: skip
+        if len(letters) > 1 and any(len(member.free_symbols) == 1 for member in bounds):
+            raise ValueError("it is of several letters")
+        parts = [self.of(member) for member in members]
         texts = list(map(json.dumps, parts))
         if self.ordered and kind == "set" and len(texts) > 1:
             return ["list", *texts]
@@ -201,7 +201,7 @@ class Form:
         a factor.
         """
         two_sided = kind in ("Equality", "Unequality")
-        if len(value.free_symbols) == 1 and not two_sided:
+        if len(value.free_symbols) == 1 and kind != "Equality":
             return self.of(solution(value))
         above, below = (value.lhs, value.rhs) if two_sided else (value.gts, value.lts)
         values = [number(point) for point in self.at_points(above - below)]
@@ -216,10 +216,11 @@ class Form:
         """The formula with numbers for its letters, at each point."""
         if value.has(*OPERATIONS):
             raise ValueError("it is a question, and no answer")
-        for at, (low, high) in enumerate(RANGES):
-            letters = value.free_symbols
-            places = {letter: self.place(letter.name, at, low, high) for letter in letters}
-            yield value.xreplace(places)
+        exact = not any(power.exp.free_symbols for power in value.atoms(sympy.Pow, sympy.exp))
+        for at, bounds in enumerate(RANGES):
+            places = {letter: self.place(letter.name, at, *bounds) for letter in value.free_symbols}
+            decimals = {letter: place.evalf(WORKING) for letter, place in places.items()}
+            yield value.xreplace(places if exact else decimals)  # sympy factors p/q in (p/q)^(r/s)
 
     def place(self, name: str, at: int, low: int, high: int) -> Any:
         """What a letter stands for at a point."""
@@ -236,44 +237,44 @@ def solution(value: Any) -> Any:
     """
     for bound in value.atoms(sympy.core.relational.Relational):
         if not any(
-            side in (letter, -letter) for side in bound.args for letter in bound.free_symbols
+            side in (letter, -letter, abs(letter))
+            for side in bound.args
+            for letter in bound.free_symbols
         ):
             raise ValueError("it is not solved")
     return value.as_set()
 
 
-def name_only(text: str) -> bool:
-    """Whether it is a name, of which what follows is the value."""
-    return re.fullmatch(r"\s*\\?[a-zA-Z]+(?:_\{?\w+\}?)?\s*", text) is not None
-
-
-def is_name(value: Any) -> bool:
-    """Whether it is a letter, or a function of letters such as f(x)."""
-    return value.is_Symbol or isinstance(value, sympy.core.function.AppliedUndef)
-
-
 def number(value: Any) -> Any:
     """Its value to more digits than are shown."""
     result = value.doit()
-    result = result if result.is_Rational else result.evalf(DIGITS + 20)
+    result = result if result.is_Rational else result.evalf(WORKING)
     if not (result.is_number and (result.is_finite or result in (sympy.oo, -sympy.oo))):
         raise ValueError("it has no value")
     return result
 
 
 def digits_of(value: Any) -> str:
-    """A number's digits; its real and its imaginary part where it has that."""
-    parts: Sequence[Any] = [
-        sympy.Float(0) if getattr(part, "_prec", 9) == 1 else part for part in value.as_real_imag()
-    ]
-    texts = [str(part if part.is_Rational and abs(part) > 10**DIGITS else part.evalf(DIGITS))
-             for part in parts]  # fmt: skip
-    return texts[0] if parts[1] == 0 else " ".join(texts)
+    """A number's digits, or its fraction; its real and its imaginary part where it has that."""
+    texts = [fraction_or_digits(part) for part in value.as_real_imag()]
+    return texts[0] if texts[1] == "0/1" else " ".join(texts)
 
 
-def main(equation: bool, ordered: bool, seed: str) -> None:
+def fraction_or_digits(value: Any) -> str:
+    """A rational number exactly, in base 16 as Python bounds the digits of others; any other to as
+    many digits as are sure.
+    """
+    if value.is_Float:
+        exact = Fraction(0 if value._prec == 1 else str(value))
+        nearest = exact.limit_denominator(10**30)
+        if abs(nearest) < 10**DIGITS and abs(exact - nearest) <= abs(exact) / 10**80:
+            value = sympy.Rational(nearest)
+    return f"{value.p:x}/{value.q:x}" if value.is_Rational else str(value.evalf(DIGITS))
+
+
+def main(ordered: bool, seed: str) -> None:
     """Read an answer, print its form."""
-    sys.stdout.write(normal_form(sys.stdin.read(), equation, ordered, seed))
+    sys.stdout.write(normal_form(sys.stdin.read(), ordered, seed))
 
 
 def rehearse() -> None:

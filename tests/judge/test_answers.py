@@ -83,7 +83,7 @@ def test_the_points_of_a_formula_follow_from_the_right_answer_alone() -> None:
 @needs_maths
 def test_a_polynomial_that_vanishes_at_the_points_of_one_answer_does_not_at_anothers() -> None:
     normal_form = importlib.import_module("assay.judge.normal_form")
-    roots = [normal_form.Form(False, False, "known").place("x", at, *signs)
+    roots = [normal_form.Form(False, "known").place("x", at, *signs)
              for at, signs in enumerate(normal_form.RANGES)]  # fmt: skip
     zero = "".join(f"(x-({root.p})/{root.q})" for root in roots)
     other = f"x+{zero}"

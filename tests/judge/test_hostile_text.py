@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from assay.extract.thoughts import first_thought, without_end
-from assay.judge.answer_text import plain_number, reading
+from assay.judge.answer_text import plain_number, reading, unnamed
 from assay.judge.exchange_runner import encoded
 from assay.judge.kinds.verilog_screen import refusal, used, without_comments
 from assay.languages import language_named
@@ -90,7 +90,7 @@ def test_a_formula_around_a_number_is_not_that_number(text: str) -> None:
     ],
 )
 def test_a_number_is_read_with_its_sign_its_letter_and_its_unit(text: str, value: int) -> None:
-    found = plain_number(reading(text).body, anywhere=True)
+    found = plain_number(unnamed(reading(text).body, "")[0], anywhere=True)
     assert found is not None
     assert found[0] == value
 

@@ -19,7 +19,7 @@ from assay.types import Answer, Task, Verdict
 if TYPE_CHECKING:
     from assay.languages import Language
 
-FORM = "from assay.judge.normal_form import main\nmain({}, {}, {!r})\n"
+FORM = "from assay.judge.normal_form import main\nmain({}, {!r})\n"
 MATHS = Pool("assay.judge.normal_form")
 LONGEST = 5_000
 """Characters of an answer beyond four times those of the right one."""
@@ -61,14 +61,12 @@ class Answers(Kind[Answer], judges=Answer):
             return decided(False, check, program)
         if right.letter == reply.letter and right.letter and not (right.body and reply.body):
             return decided(True, check, program)
-        right_text, reply_text, equation = unnamed(
-            right.body or right.letter, reply.body or reply.letter
-        )
+        right_text, reply_text = unnamed(right.body or right.letter, reply.body or reply.letter)
         number, other = (plain_number(text, check.exact) for text in (right_text, reply_text))
         if check.exact or (number and other):
             same = number is not None and other is not None and same_number(number, other)
             return decided(same, check, program)
-        source = FORM.format(equation, check.ordered, points_seed(check.answer))
+        source = FORM.format(check.ordered, points_seed(check.answer))
         as_maths = ProgramRun(source, right_text, pool=MATHS)
         return ProgramRun(source, reply_text, pool=MATHS, expected=as_maths)
 
@@ -79,7 +77,7 @@ class Answers(Kind[Answer], judges=Answer):
                 "a formula as the answer needs math-verify: pip install -e '.[maths]' in assay's"
                 " checkout"
             )
-        number = check.exact and plain_number(reading(check.answer).body, True)
+        number = check.exact and plain_number(unnamed(reading(check.answer).body, "")[0], True)
         if not check.answer.strip() or number is None:
             raise ValueError(f"the answer {check.answer!r} is empty, or no plain number")
         return 1
