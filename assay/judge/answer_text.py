@@ -64,7 +64,7 @@ SHORT = {
     "celsius": "c", "fahrenheit": "f", "sq": "^2", "square": "^2", "cubic": "^3", "cu": "^3",
     "day": "day", "per": "per", "cup": "cup", "egg": "egg", "men": "man", "box": "box", "/": "per",
     "2": "^2", "3": "^3", "am": "am", "pm": "pm", "each": "per", "a": "", "of": "", "the": "",
-    "an": "",
+    "an": "", "st": "th", "nd": "th", "rd": "th", "th": "th",
 }  # fmt: skip
 PARTS = re.compile(r"[^\W\d_]+|[23/]")
 EQUALS = re.compile(r"(?<![<>!\\])=|\\in(?![a-zA-Z])")
