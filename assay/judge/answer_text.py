@@ -231,4 +231,4 @@ def value_of(text: str, one_name: bool) -> str:
     unknowns, letters = set(UNKNOWN.findall(bare[0])), UNKNOWN.findall(value)
     if not OPERATES.search(bare[0]) or r"\frac{d" in bare[0]:
         return value if unknowns.isdisjoint(letters) else text
-    return text if letters or len(unknowns) == 1 else value
+    return text if letters or len(unknowns) == 1 or value.strip() == "0" else value

@@ -82,7 +82,7 @@ WORD = re.compile(
 LETTERS = re.compile(r"[^\W\d_]+(?:[ '-]+[^\W\d_]+)*\.?")
 VOWEL = re.compile(r"[aeiou\u0080-\uffff]", re.IGNORECASE)
 SAYS_MORE = re.compile(
-    r"--|[0-9] *_|[0-9] *:[0-9 ]+:|[0-9]:[0-9]{2}(?![0-9])|[0-9] +[0-9]|\.[0-9]*\.|'"
+    r"--|\{ *\w+ *(?::|\\mid)|[0-9] *_|[0-9] *:[0-9 ]+:|[0-9]:\d\d(?!\d)|[0-9] +[0-9]|\.[0-9]*\.|'"
     r"|\\(?:implies|iff|[lcv]?dots|boxed|[pb]?mod|to|approx|(?:[Rr]ight|Leftright)arrow)(?![a-zA-Z])"
 )
 """What the parser would drop or take for one number: what makes another answer of it, or more."""
