@@ -49,9 +49,10 @@ CURRENCIES = {r"\$": "dollar", "\u20ac": "euro", "\xa3": "pound"}
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 NO_UNIT = frozenset(re.findall(r"\w+", """
     and or if to not no none is are was than hundred thousand million billion trillion dozen k
-    half quarter third thirds fourth fourths fifth fifths tenth tenths choose twice double triple
-    negative minus plus times squared cubed factorial mod base root pi sqrt sin cos tan log ln exp
-    real imaginary solution solutions most least below above i e x y z
+    half quarter third thirds fourth fourths fifth fifths sixths sevenths eighths ninths tenth
+    tenths hundredths thousandths choose twice double triple negative minus plus times squared
+    cubed factorial mod base root pi sqrt sin cos tan log ln exp real imaginary solution
+    solutions most least below above i e x y z
 """))  # fmt: skip
 """Words that change the value that they stand at."""
 SHORT = {

@@ -264,10 +264,12 @@ def fraction_or_digits(value: Any) -> str:
     """A rational number exactly, in base 16 as Python bounds the digits of others; any other to as
     many digits as are sure.
     """
-    if value.is_Float:
-        exact = Fraction(0 if value._prec == 1 else str(value))
+    if value.is_Float and value._prec == 1:
+        return "0/1"
+    if value.is_Float and 10**-DIGITS < abs(value) < 10**DIGITS:  # else a fraction is too long
+        exact = Fraction(str(value))
         nearest = exact.limit_denominator(10**30)
-        if abs(nearest) < 10**DIGITS and abs(exact - nearest) <= abs(exact) / 10**80:
+        if abs(exact - nearest) <= abs(exact) / 10**80:
             value = sympy.Rational(nearest)
     return f"{value.p:x}/{value.q:x}" if value.is_Rational else str(value.evalf(DIGITS))
 
