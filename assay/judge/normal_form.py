@@ -185,7 +185,11 @@ class Form:
             member for member in members if isinstance(member, sympy.core.relational.Relational)
         ]
         letters = {str(letter) for member in bounds for letter in member.free_symbols}
-        if len(letters) == 1 and bounds and not any(member.is_Equality for member in bounds):
+        if (
+            len(letters) == 1
+            and len(bounds) == len(members)
+            and not any(member.is_Equality for member in bounds)
+        ):
             return self.of(solution(sympy.And(*bounds)))
         if len(letters) > 1 and any(len(member.free_symbols) == 1 for member in bounds):
             raise ValueError("it is of several letters")
