@@ -41,7 +41,7 @@ CLEANED = (
     (r"(?<=[0-9})]) *\\approx.*", ""),
     (r"\\varnothing", r"\\emptyset"),
     (r"(?<![\\a-zA-Z])(?=(?:sqrt|pi|sin|cos|tan|cot|sec|csc|ln|log|exp)(?![a-zA-Z]))", r"\\"),
-    (r"\\sqrt *\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"\\sqrt *(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?))", r"\\sqrt{\1\2}"),
     (r"\*\*", "^"),
     (r"(?<!\d)\\(?:text\w*|math(?:rm|bf|it)|mbox) *\{ *(-?\d[\d.,]*|[ei]) *\}", r"\1"),
     (r"\\log *_ *([0-9a-zA-Z])", r"\\log_{\1}"),
@@ -111,9 +111,9 @@ def normal_form(text: str, ordered: bool = False, seed: str = "") -> str:
 
 
 def words(text: str) -> list[str]:
-    """The form of what is no formula: its words, without spaces, cases and dots after letters."""
+    """The form of what is no formula: its words, without cases, and spaces but those of numbers."""
     bare = BRACED.sub(r"_\1", WRAPPED.sub(r"\1", text))
-    return ["words", re.sub(r"\s|(?<=[a-zA-Z])\.", "", bare).casefold()]
+    return ["words", re.sub(r"(?<!\d)\s|\s(?!\d)", "", bare).casefold()]
 
 
 def is_words(text: str) -> bool:
