@@ -32,7 +32,8 @@ ATTACKS = {
     "a link for the answers": RIGHT
     + 'at_exit { File.delete("answers"); File.symlink("/etc/hostname", "answers") }',
     "a folder for the answers": RIGHT + 'Dir.mkdir("answers")',
-    "the driver cut off": f'{RIGHT}File.write("answers", "{GUESS}")\n__END__',
+    "the driver cut off": f'def f(x) = 1\nFile.write("answers", "{GUESS}")\n__END__',
+    "code in the data": f"def f(x) = 1\nDATA\n__END__\n') }}; File.write('answers', '{GUESS}')",
     "the driver in a comment": f'{RIGHT}File.write("answers", "{GUESS}")\n=begin',
     "an object equal to everything": "class T\n  def ==(o) = true\n  def to_s = '10'\n"
     "  def to_str = '10'\nend\ndef f(x) = T.new",
@@ -58,6 +59,15 @@ def test_a_main_of_its_own_does_not_run_beside_calls() -> None:
     assert all(one.proven for one in done), done
 
 
+def test_a_program_that_ends_with_its_data_is_called() -> None:
+    reads = 'ONE, *REST = DATA.read.split("\\n")\ndef f(x) = x * x + ONE.to_i + REST.size - 2\n'
+    data = "1\n'#{x}' \\' \\n __END__\n__END__"
+    programs = (f"{reads}__END__\n{data}", f"{RIGHT}__END__\n{data}\n", f"{RIGHT}__END__")
+    done = judged(SQUARE, *programs, programs[0].replace("1\n", "2\n", 1))
+    assert [execution.proven for execution in done] == [True, True, True, False], done
+    assert done[-1].verdict is Verdict.WRONG
+
+
 def test_a_program_adds_raises_and_is_told_the_error() -> None:
     adds, raises, broken = judged(
         SUM, "puts gets.split.map(&:to_i).sum", "puts [][1].size", "puts (1"
@@ -69,7 +79,12 @@ def test_a_program_adds_raises_and_is_told_the_error() -> None:
 
 
 def test_a_function_a_lambda_and_a_method_are_called() -> None:
-    for source in (RIGHT, "f = ->(x) { x * x + 1 }", "class Solution\n  def f(x) = x * x + 1\nend"):
+    for source in (
+        RIGHT,
+        "f = ->(x) { x * x + 1 }",
+        "class Solution\n  def f(x) = x * x + 1\nend",
+        "module Solution\n  def self.f(x) = x * x + 1\nend",
+    ):
         (execution,) = judged(SQUARE, source)
         assert execution.proven, execution
     wrong, raised, none = judged(SQUARE, "def f(x) = x", "def f(x) = nil + x", "y = 1")

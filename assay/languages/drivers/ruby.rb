@@ -23,7 +23,7 @@ lambda do |called|
 end.(
   if defined?(FUNCTION) == "local-variable" then FUNCTION
   elsif respond_to?(:FUNCTION, true) then method(:FUNCTION)
-  elsif defined?(Solution) then Solution.new.method(:FUNCTION)
+  elsif defined?(Solution) then (Solution.singleton_methods.include?(:FUNCTION) ? Solution : Solution.new).method(:FUNCTION)
   else raise NameError, "FUNCTION is not defined"
   end
 )
