@@ -7,10 +7,17 @@ import re
 from assay.languages import Language, language
 
 EXPORT = re.compile(
-    r"^export[ \t]+(?:default[ \t]+)?(?=(?:async[ \t]+)?(?:function|class|const|let|var)\b)"
+    r"\A#![^\n]*|^export[ \t]+(?:default[ \t]+)?"
+    r"(?=(?:async[ \t]+)?(?:function|class|const|let|var)\b)"
     r"|^export[ \t]*(?:default\b[ \t]*\w+|\{[^{}]*\})[ \t]*;?[ \t]*$",
     re.MULTILINE,
 )
+MODULE = re.compile(r"^import\b(?!\s*\()", re.MULTILINE)
+REQUIRE = (
+    "import { createRequire as assayRequire } from 'node:module';"
+    " globalThis.require = assayRequire('file:///'); globalThis.module = { exports: {} };"
+)
+"""What a module lacks that test code needs."""
 TEXTS = (
     r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|`(?:\\.|[^`\\])*+(?:`|\\?\Z)"
     r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?"
@@ -45,8 +52,9 @@ class JavaScript(Script):
     """Programs that may be modules."""
 
     def with_imports(self, source: str) -> str:
-        """A program that test code follows, as a script: a module has no `require`."""
-        return EXPORT.sub("", source)
+        """A program that test code follows, which needs `require`: a script, or what imports."""
+        script = EXPORT.sub("", source)
+        return REQUIRE + script if MODULE.search(self.blanked(script)) else script
 
 
 language("javascript", JavaScript(

@@ -56,6 +56,44 @@ def test_a_function_of_javascript_passes_fails_raises_and_leaves_early() -> None
         assert not execution.forgeable
 
 
+ADDS = "(xs, n) => xs.map((x) => x + n)"
+FORMS = (
+    f"const text = `\nimport fs from 'fs'\n`;\nexport const f = {ADDS};\nexports.g = f;",
+    "async function f(xs, n) { await null; return xs.map((x) => x + n) }",
+    f"module.exports = {ADDS}",
+    f"module.exports = {{ g: {ADDS},\n  f(xs, n) {{ return this.g(xs, n) }} }}",
+    "class Solution { static f(xs, n) { return xs.map((x) => x + n) } }",
+    "class Solution { add(x, n) { return x + n }\n"
+    "  f(xs, n) { return xs.map((x) => this.add(x, n)) } }",
+)
+MODULES = (
+    f"#!/usr/bin/env node\nimport fs, {{\n  existsSync,\n}} from 'fs';\nexport const f = {ADDS};",
+    f"import * as path from 'node:path'\nmodule.exports = {{ f: {ADDS} }}",
+    "import { createRequire } from 'module';\nconst require = createRequire(import.meta.url);\n"
+    f"const f = {ADDS}\nexport default f;",
+)
+DETECTS_MODULES = (20, 19)
+
+
+@needs_node
+@pytest.mark.parametrize(
+    "language", ["javascript", pytest.param("typescript", marks=pytest.mark.long)]
+)
+def test_a_function_of_javascript_is_called_however_it_is_defined(language: str) -> None:
+    if language not in INSTALLED:
+        pytest.skip(f"needs {language}")
+    asked, forms = replace(SHIFT, language=language), FORMS
+    if language == "javascript":
+        node = re.findall(r"\d+", language_named(language).versions()[0])
+        forms += MODULES if tuple(map(int, node[:2])) >= DETECTS_MODULES else ()
+    right = judged(*(Job(asked, program) for program in forms))
+    assert [run.detail for run in right if run.verdict is not Verdict.PASS] == []
+    wrong = judged(*(Job(asked, program.replace("x + n", "x - n")) for program in forms))
+    assert {run.verdict for run in wrong} == {Verdict.WRONG}
+    (none,) = judged(Job(asked, "module.exports = { g: 1 };"))
+    assert "f is not defined" in none.detail
+
+
 EXACT = (
     "9007199254740993", '{"float":"nan"}', '{"float":"-inf"}',
     '"a\\u0001\\"\u00e9 NaN 12345678901234567"',

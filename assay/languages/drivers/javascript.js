@@ -1,7 +1,9 @@
 PROGRAM
 // Calls the program's function once for each list of arguments, and writes each answer as JSON.
-;((called) => {
-  const fs = require("fs");
+;(async (called) => {
+  const fs = require("fs"), method = (owner) => owner.FUNCTION?.bind(owner);
+  called ||= typeof Solution === "function" ? method(Solution) ?? method(new Solution())
+    : method(module.exports) ?? module.exports.default ?? module.exports;
   if (typeof called !== "function") throw new ReferenceError("FUNCTION is not defined");
   const special = (text) => /^-?\d+$/.test(text) ? BigInt(text) : Number(text);
   const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d[\d.eE+-]*/g;
@@ -30,10 +32,10 @@ PROGRAM
   let answers = "";
   for (const given of JSON.parse(fs.readFileSync(0, "utf8").replace(tokens, marked), revive)) {
     try {
-      answers += `[${show(called(...given))}]\n`;
+      answers += `[${show(await called(...given))}]\n`;
     } catch (error) {
       answers += `${JSON.stringify({ raised: String(error) })}\n`;
     }
   }
   fs.writeFileSync("answers", answers);
-})(typeof FUNCTION === "function" ? FUNCTION : module.exports.FUNCTION);
+})(typeof FUNCTION === "function" && FUNCTION);
