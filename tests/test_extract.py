@@ -273,6 +273,34 @@ def test_a_block_of_imports_is_put_before_the_block_that_uses_them(imports: str)
     assert program(task(), reply) == own
 
 
+TABLE = "TABLE = {}\n\n\ndef add(name):\n    return partial(TABLE.setdefault, name)\n\n\n"
+CALLS = "def f(n):\n    return TABLE['g'](n)\n\n\n"
+GENERIC = "@singledispatch\ndef f(n):\n    raise TypeError\n\n\n"
+BASE = "class Base:\n    pass\n\n\ndef f(n):\n    return Base.__subclasses__()[0](n)\n\n\n"
+DEMO = (
+    "def timed(g):\n    return g\n\n\n@timed\ndef demo():\n    f(1)\n\n\n"
+    "class Test(TestCase):\n    pass\n\n\ndemo()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "later"),
+    [
+        (TABLE + CALLS, "@add('g')\n@cache\ndef g(n):\n    return n\n"),
+        (
+            GENERIC,
+            "@f.register\ndef _(n: int):\n    return n\n\n\n"
+            "@f.register(str)\ndef _(n):\n    pass\n",
+        ),
+        (BASE, "class Child(Base, name='one'):\n    def __init__(self, n):\n        pass\n"),
+    ],
+    ids=["a table", "singledispatch", "subclasses"],
+)
+def test_what_registers_itself_behind_the_function_is_kept(code: str, later: str) -> None:
+    reply = f"```python\n{code}{later}{DEMO}```"
+    assert squeezed(program(PLAIN, reply)) == squeezed(code + later)
+
+
 def test_a_thought_may_end_right_behind_a_fence() -> None:
     right = "def f(x): return x\n"
     reply = f"<think>```python\ndef f(x): return 0\n```</think>```python\n{right}```"

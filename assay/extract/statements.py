@@ -27,6 +27,8 @@ CHANGE = re.compile(
 )
 """What changes an object, several names at once, or a name's value."""
 HOLLOW = re.compile(r"[rRuU]?[\"']|(?:pass|\.\.\.)$")
+HEAD = re.compile(r"^(?:@|class\b).*", re.MULTILINE)
+"""What a definition runs: its decorators, and its base classes' `__init_subclass__`."""
 LAMBDA = re.compile(r"[ \t]*lambda\b")
 IMPORT = re.compile(r"(?:from|import)\b")
 DEMO = re.compile(r"\b(?:print|assert|raise)\b")
@@ -153,12 +155,14 @@ def _needed(
 ) -> list[Block]:
     """Those of the `later` statements that the `program` uses, however indirectly."""
     runs = re.compile(RUNS.format(re.escape(entry)))
-    variables = {block.name for block in blocks if block.name and not block.defines}
+    names = {block.name for block in blocks}
+    variables = {block.name for block in blocks if not block.defines}
     running = {b.name for b in blocks if b.defines and b.name != entry and runs.search(b.code)}
     by_word = defaultdict[str, list[Block]](list)
     for block in later:
         words = block.words
-        bound = ({block.name} if block.name else _changed(block.text)) or words & STATE | (
+        head = names & set(re.findall(r"\w+", " ".join(HEAD.findall(block.code))))
+        bound = (head | {block.name} if block.name else _changed(block.text)) or words & STATE | (
             words & variables if not DEMO.search(block.code) else set()
         )
         harmful = runs.search(block.code) or words & running
