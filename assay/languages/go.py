@@ -13,6 +13,8 @@ PACKAGES = (
     "testing", "time", "unicode", "unicode/utf8",
 )  # fmt: skip
 IMPORTS = re.compile(r"^import\s*+(?:\([^()]*+\)|(?:\w++\s++)?\"[^\"\n]*+\")", re.MULTILINE)
+SPEC = re.compile(r"(?:(?!import\b)\b(\w+)[ \t]+)?\"([^\".\n]+)\"")
+"""The import of one of Go's packages, which have no dot in their path, perhaps by another name."""
 TEXTS = rf"{COMMON}|`[^`]*+(?:`|\Z)"
 DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b"
 
@@ -21,13 +23,16 @@ class Go(Language):
     """A compiler that refuses imports that are not used."""
 
     def with_imports(self, source: str) -> str:
-        """A source with the imports of Go's own packages that it uses."""
+        """A source with those of its imports, and of the packages of tests, that it uses."""
         if not source:
             return source
         body = self.renamed(IMPORTS.sub("", source), r"(?m)^package\s+\w+", "")
         words = {*re.findall(r"\b(\w+)\.", self.blanked(body))}
-        packages = [package for package in PACKAGES if package.rpartition("/")[2] in words]
-        imports = "".join(f'import "{package}"\n' for package in packages)
+        own = SPEC.findall("".join(IMPORTS.findall(source)))
+        paths = {path.rpartition("/")[2]: path for path in PACKAGES}
+        paths |= {name or path.rpartition("/")[2]: path for name, path in own}
+        used = [(name, path) for name, path in paths.items() if name in words]
+        imports = "".join(f'import {name} "{path}"\n' for name, path in used)
         return f"package main\n\n{imports}{body}"
 
 

@@ -82,10 +82,10 @@ DETECTS_MODULES = (20, 19)
 def test_a_function_of_javascript_is_called_however_it_is_defined(language: str) -> None:
     if language not in INSTALLED:
         pytest.skip(f"needs {language}")
-    asked, forms = replace(SHIFT, language=language), FORMS
+    asked, forms = replace(SHIFT, language=language), list(FORMS)
     if language == "javascript":
         node = re.findall(r"\d+", language_named(language).versions()[0])
-        forms += MODULES if tuple(map(int, node[:2])) >= DETECTS_MODULES else ()
+        forms += MODULES if tuple(map(int, node[:2])) >= DETECTS_MODULES else []
     right = judged(*(Job(asked, program) for program in forms))
     assert [run.detail for run in right if run.verdict is not Verdict.PASS] == []
     wrong = judged(*(Job(asked, program.replace("x + n", "x - n")) for program in forms))

@@ -131,6 +131,17 @@ def test_a_program_adds_loops_raises_and_fills_memory(name: str) -> None:
     assert filled.memory_mb < 256 + 1024
 
 
+def test_a_source_of_go_keeps_the_imports_that_it_uses() -> None:
+    block = 'import (\n\t"fmt" // for "os."\n\tr "math/rand"\n\t"sync"\n)\n'
+    more = 'import "container/list"\nimport "github.com/stretchr/testify/assert"\n'
+    body = 'func f() { r.Int(); list.New(); sort.Ints(nil); assert.New(); fmt.Print("sync.") }\n'
+    source = language_named("go").with_imports(f"package f\n\n{block}{more}{body}")
+    assert source.endswith(body)
+    lines = {line for line in source.split("\n") if line.startswith("import")}
+    assert lines == {'import fmt "fmt"', 'import r "math/rand"', 'import list "container/list"',
+                     'import sort "sort"'}  # fmt: skip
+
+
 @pytest.mark.long
 @needs_cpp
 def test_verdicts_are_those_of_python() -> None:
