@@ -40,7 +40,9 @@ NAMED = re.compile(
     re.MULTILINE,
 )
 """The names that code defines or imports, in most languages."""
-PRINTS = re.compile(r"print|\bcout\b|\bputs\b|console\.|\bPrint|write|\bshow\b|\$display|-1 ")
+PRINTS = re.compile(
+    r"print|\bPrint|\bcout\b|\bf?put[cs]|\bpp? |console\b|[wW]rite|[sS]tdout|\bshow\b|\$display|-1 "
+)
 FIRST = re.compile(r"#\w|//|/\*|`\w|@\w|(?:package|import|module)\b|.*[;{}]\s*$")
 LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
 """The first and the last line of code that stands between prose."""
@@ -107,7 +109,12 @@ def completed(stub: str, completion: str) -> str:
 
 def _chosen(task: Task, language: Language, reply: str) -> str | None:
     blocks = _parts(task, language, reply)
-    ranks = [_rank(task, language, block, alone=len(blocks) == 1) for block in blocks]
+    ranks, earlier = list[int](), dict.fromkeys(range(5), " ")
+    for block in blocks:
+        rank, text = _rank(task, language, block, len(blocks) == 1), " ".join(block.code.split())
+        is_excerpt = any(f" {text} " in earlier[other] for other in range(rank, 5))
+        ranks.append(0 if is_excerpt else rank)
+        earlier[rank] += f"{text} ``` " * block.closed
     codes = [language.blanked(block.code) for block in blocks]
     owner, imports = dict[str, int](), dict[str, int]()
     needs, programs = list[set[int]](), list[int]()
@@ -128,6 +135,8 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
     if best is None:
         return None
     joined, waiting = {best}, [best]
+    if ranks[best] == 3 and not _names(task) and any(map(READS.search, codes)):
+        joined = {at for at, rank in enumerate(ranks) if rank == 3}
     while waiting:
         new = needs[waiting.pop()] - joined
         joined |= new
@@ -171,7 +180,8 @@ def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
         return 0
     same_language, plain = _tag(block) == task.language, not block.tag
     is_code = CODE.search(code) is not None and not (plain and SESSION.match(code))
-    does = _defines(language, code, names) if names else READS.search(language.blanked(code))
+    bare = language.blanked(code)
+    does = _defines(language, code, names) if names else READS.search(bare) and PRINTS.search(bare)
     if does and is_code:
         return 4 if same_language or plain else 2
     closes = code.count("}") > code.count("{") or "endmodule" in code
