@@ -6,13 +6,19 @@ import java.nio.file.*;
 import java.util.*;
 
 class AssayDriver {
-    static final String[] CLASSES = {"Solution", "Problem", "Main"};
+    static final List<String> LIKELY = List.of("Main", "Problem", "Solution");
+    static List<String> classes;
     static String text;
     static int at = 0;
 
     public static void main(String[] none) throws Throwable {
         text = new String(System.in.readAllBytes(), StandardCharsets.UTF_8);
         StringBuilder answers = new StringBuilder();
+        try (var archive = new java.util.jar.JarFile("program")) {
+            classes = archive.stream().map(entry -> entry.getName()).filter(name -> name.matches("(?!AssayDriver)[^$/]+\\.class"))
+                .map(name -> name.replace(".class", "")).sorted(Comparator.comparing(name -> -LIKELY.indexOf(name)))
+                .collect(java.util.stream.Collectors.toList());
+        }
         for (Object given : (List<?>) read()) {
             String line;
             try {
@@ -27,15 +33,11 @@ class AssayDriver {
     }
 
     static Object call(List<?> given) throws Throwable {
-        for (String name : CLASSES) {
-            Class<?> owner;
-            try {
-                owner = Class.forName(name);
-            } catch (ClassNotFoundException absent) {
-                continue;
-            }
+        for (String name : classes) {
+            Class<?> owner = Class.forName(name);
             for (Method method : owner.getDeclaredMethods()) {
-                if (!method.getName().equals("FUNCTION") || method.getParameterCount() != given.size() || method.isSynthetic()) continue;
+                if (!method.getName().equals("FUNCTION") || method.getParameterCount() != given.size()) continue;
+                if (method.isSynthetic() || Modifier.isAbstract(method.getModifiers())) continue;
                 method.setAccessible(true);
                 Object self = null;
                 if (!Modifier.isStatic(method.getModifiers())) {
@@ -48,7 +50,7 @@ class AssayDriver {
                 return method.invoke(self, arguments);
             }
         }
-        throw new NoSuchMethodException("FUNCTION with " + given.size() + " parameters in a class Solution, Problem or Main");
+        throw new NoSuchMethodException("FUNCTION with " + given.size() + " parameters in any class");
     }
 
     static char next() {
