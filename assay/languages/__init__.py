@@ -34,6 +34,7 @@ DECLARED = re.compile(
     re.MULTILINE,
 )
 """What a source in any language defines at the start of a line."""
+SOLUTION = re.compile(r"\b(?:class|struct|impl)\s+Solution\b")
 
 
 def tool_path(tool: str, package: str) -> str:
@@ -89,6 +90,8 @@ class Language:
     driver: str = ""
     """The file of drivers/ that calls a program's function: `PROGRAM` stands for the program there,
     unless the file lies `beside` it, and `FUNCTION` for the name."""
+    owner: str = ""
+    """What names a function of a class Solution in the driver, where that cannot look for it."""
     texts: str = TEXTS
     """A pattern of its comments and strings, which takes linear time."""
     definition: str = FUNCTION
@@ -160,8 +163,12 @@ class Language:
         """A program's source with what calls its function, and the source `beside` it. `calls`: the
         arguments of each, for a driver that cannot read JSON.
         """
-        text = (DRIVERS / self.driver).read_text()
-        before, placeholder, after = text.replace("FUNCTION", function).partition("PROGRAM")
+        text, code = (DRIVERS / self.driver).read_text(), self.blanked(program)
+        pattern = self.definition.replace("NAME", re.escape(function))
+        heads = [code[: match.start()] for match in re.finditer(pattern, code, re.MULTILINE)]
+        is_method = all(head.count("{") > head.count("}") for head in heads)
+        owner = self.owner if is_method and SOLUTION.search(code) else ""
+        before, placeholder, after = text.replace("FUNCTION", owner + function).partition("PROGRAM")
         program = self.without_exit(program)
         program = self.apart(program, text, function)
         source, beside = (f"{before}{program}{after}", "") if placeholder else (program, before)

@@ -12,7 +12,8 @@ language("rust", Language(
     title="Rust", source="main.rs", fences=("rs",), package="rustc",
     compile=("rustc", "--edition=2021", "-O", "-Cdebug-assertions", "-Awarnings",
              "main.rs", "-o", "program"),
-    run=("./program",), driver="rust.rs", texts=TEXTS, definition=r"\bfn\s+NAME\b",
+    run=("./program",), driver="rust.rs", owner="Solution::",
+    texts=TEXTS, definition=r"\bfn\s+NAME\b",
     hello='fn main() { println!("hello"); }',
     lazy={"empty": "fn main() {}",
           "echo": "fn main() { std::io::copy(&mut std::io::stdin(), "

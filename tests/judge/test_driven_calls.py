@@ -216,6 +216,38 @@ def test_a_language_with_types_takes_and_gives_values_of_all_of_them(language: s
     assert re.search(r'empty "v" at call 7, f\(1.5, \[\]\)', raised.detail)
 
 
+METHODS = {
+    "cpp": (
+        "struct Solution {\n  int f(const int &n) { return g(n); }\n"
+        "  int g(int n) { return n + 1; }\n};\nint main() { return Solution().f(1); }",
+        "class Solution {\n public:\n  virtual int f(int n) const { return n + 1; }\n};",
+        "struct Solution { int f(int n) { return 0; } };\nint f(int n) { return n + 1; }",
+    ),
+    "java": (
+        "interface Adds { int f(int n); }\npublic class Adder implements Adds {\n"
+        "  public int f(int n) { return n + 1; }\n}",
+        "class Main { int f(int n) { return n - 2; } }\n"
+        "class Solution { int f(int n) { return n + 1; } }",
+    ),
+    "rust": (
+        "struct Solution;\nimpl Solution {\n    fn f(n: i32) -> i32 { n + 1 }\n}",
+        "struct Solution;\nimpl Solution { fn f(n: i32) -> i32 { 0 } }\n"
+        "fn f(n: i32) -> i32 { n + 1 }",
+    ),
+}
+"""Methods that answer a number with the next, in classes of their own."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("language", [name for name in METHODS if name in INSTALLED])
+def test_a_method_is_called_in_a_class_of_a_reply(language: str) -> None:
+    task = Task("next", "", (Call("[1]", "2"), Call("[-5]", "-4")), "f", language=language)
+    right = judged(*(Job(task, program) for program in METHODS[language]))
+    assert [run.detail for run in right if run.verdict is not Verdict.PASS] == []
+    wrong = judged(*(Job(task, code.replace("n + 1", "n - 1")) for code in METHODS[language]))
+    assert {run.verdict for run in wrong} == {Verdict.WRONG}
+
+
 DRIVEN = [name for name in INSTALLED if language_named(name).driver]
 
 

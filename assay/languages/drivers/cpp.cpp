@@ -174,7 +174,7 @@ template <class T> void write(std::string &out, const T &value) {
   }
 }
 
-template <class R, class... A> int drive(R (*function)(A...)) {
+template <class R, class... A, class F> int drive(R (*)(A...), F function) {
   Input in{std::string(std::istreambuf_iterator<char>(std::cin), {})};
   std::string answers;
   in.each('[', ']', [&] {
@@ -197,6 +197,13 @@ template <class R, class... A> int drive(R (*function)(A...)) {
   std::fwrite(answers.data(), 1, answers.size(), file);
   return std::fclose(file);
 }
+
+template <class R, class... A> int drive(R (*function)(A...)) { return drive(function, function); }
+template <class R, class... A, class S, class M> int drive(R (*types)(A...), S, M method) {
+  return drive(types, [=](A... given) -> R { return (S().*method)(std::forward<A>(given)...); });
+}
+template <class S, class R, class... A> int drive(R (S::*method)(A...)) { return drive((R (*)(A...))0, S(), method); }
+template <class S, class R, class... A> int drive(R (S::*method)(A...) const) { return drive((R (*)(A...))0, S(), method); }
 
 }  // namespace assay_driver
 
