@@ -35,7 +35,8 @@ CODE = re.compile(
     r"[;{}=]|\w\(|^\s*(?:import|from|module|package|print)\b|\\\\|-1 \"", re.MULTILINE
 )
 NAMED = re.compile(
-    r"\b(?:def|class|fn|func|function|const|let|var|struct|void|int|long|bool|string|double|auto)"
+    r"\b(?:def|class|struct|enum|interface|record|trait|type|typename|fn|func|function|const|let|var"
+    r"|void|int|long|bool|string|double|auto)"
     r"[ \t*&]+(?!main\b)(\w+)|^[ \t]*(\w+)[ \t]*=(?!=)|^[ \t]*(?:from|import|use|using)\b(.*)",
     re.MULTILINE,
 )
@@ -48,6 +49,8 @@ LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
 """The first and the last line of code that stands between prose."""
 CALLED = re.compile(r"(?<!\.)\b(\w+)[ \t]*+(?:\(|::<|<\w+>\()")
 WORD = re.compile(r"(?<![.\w])\w+")
+TYPE = re.compile(r"[A-Z]\w+")
+"""A type or constant, by the custom of most languages; its mere name uses it."""
 IMPORT = re.compile(r"(?:from|import) ")
 """Each line of a block that is there to be put before another."""
 MOST_NAMES = 99
@@ -116,17 +119,19 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
         ranks.append(0 if is_excerpt else rank)
         earlier[rank] += f"{text} ``` " * block.closed
     codes = [language.blanked(block.code) for block in blocks]
-    owner, imports = dict[str, int](), dict[str, int]()
+    owner, words = dict[str, int](), dict[str, int]()
     needs, programs = list[set[int]](), list[int]()
     for at, (code, rank) in enumerate(zip(codes, ranks, strict=True)):
-        owns = {*re.findall(r"\w+", " ".join(map(" ".join, NAMED.findall(code))))}
+        named = NAMED.findall(code)
+        owns = {*re.findall(r"\w+", " ".join(map(" ".join, named)))}
         names = sorted(({*CALLED.findall(code)} - owns) & owner.keys())[:MOST_NAMES]
         needs.append({owner[name] for name in names if not language.defines(code, name)})
-        needs[at] |= {imports[name] for name in ({*WORD.findall(code)} - owns) & imports.keys()}
+        needs[at] |= {words[name] for name in ({*WORD.findall(code)} - owns) & words.keys()}
         if rank:
             owner |= dict.fromkeys(owns, at)
+            words |= {name: at for name in map("".join, named) if TYPE.fullmatch(name)}
         if rank and all(map(IMPORT.match, filter(str.strip, code.splitlines()))):
-            imports |= dict.fromkeys(owns - {"import", "as"}, at)
+            words |= dict.fromkeys(owns - {"import", "as"}, at)
         if rank and not any(
             ranks[n] >= rank and _runs(task, ranks[n], codes[n]) for n in needs[at]
         ):
