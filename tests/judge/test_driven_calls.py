@@ -18,7 +18,7 @@ from assay.languages import DRIVERS, language_named
 from assay.sandbox.program import Ended, Result
 from assay.tasks import task_from_dict
 from assay.types import Call, Execution, Task, Verdict
-from tests.judge.test_languages import INSTALLED
+from tests.judge.test_languages import DETECTS_MODULES, INSTALLED
 from tests.judge.typed import TYPED
 
 SHIFT = task_from_dict(
@@ -72,7 +72,6 @@ MODULES = (
     "import { createRequire } from 'module';\nconst require = createRequire(import.meta.url);\n"
     f"const f = {ADDS}\nexport default f;",
 )
-DETECTS_MODULES = (20, 19)
 
 
 @needs_node

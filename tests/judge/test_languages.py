@@ -86,6 +86,8 @@ of the second.
 needs_cpp = pytest.mark.skipif("cpp" not in INSTALLED, reason="needs g++")
 
 
+DETECTS_MODULES = (20, 19)
+"""The version of node that takes a file with imports for a module."""
 QUICK = {("python", "A"), ("c", "A"), ("cpp", "A"), ("javascript", "A"), ("javascript", "C"),
          ("verilog", "A")}  # fmt: skip
 
@@ -140,6 +142,23 @@ def test_a_source_of_go_keeps_the_imports_that_it_uses() -> None:
     lines = {line for line in source.split("\n") if line.startswith("import")}
     assert lines == {'import fmt "fmt"', 'import r "math/rand"', 'import list "container/list"',
                      'import sort "sort"'}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.skipif("typescript" not in INSTALLED, reason="needs tsc")
+def test_a_module_of_typescript_may_await_at_its_top_level() -> None:
+    version = re.findall(r"\d+", language_named("javascript").versions()[0])
+    if tuple(map(int, version[:2])) < DETECTS_MODULES:
+        pytest.skip("this node takes no module")
+    reads = 'import * as readline from "node:readline";\nlet sum: number = 0;\n'
+    lines = "for await (const line of readline.createInterface({ input: process.stdin }))\n"
+    adds = f"{reads}{lines}  for (const n of line.split(' ')) sum += +n;\nconsole.log(sum);\n"
+    task, hashbang = replace(SUM, language="typescript"), "#!/usr/bin/env ts-node\n"
+    right, wrong, broken = judge_all(
+        [Job(task, hashbang + adds), Job(task, adds.replace("+=", "-=")), Job(task, adds + "((")]
+    )
+    verdicts = (right.verdict, wrong.verdict, broken.verdict)
+    assert verdicts == (Verdict.PASS, Verdict.WRONG, Verdict.COMPILE), (right, wrong, broken)
 
 
 @pytest.mark.long
