@@ -47,7 +47,7 @@ PRINTS = re.compile(
 FIRST = re.compile(r"#\w|//|/\*|`\w|@\w|(?:package|import|module)\b|.*[;{}]\s*$")
 LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
 """The first and the last line of code that stands between prose."""
-CALLED = re.compile(r"(?<!\.)\b(\w+)[ \t]*+(?:\(|::<|<\w+>\()")
+CALLED = re.compile(r"(?<![.\w])\w+(?=[ \t]*+(?:\(|::<|<\w+>\())|(?<=^@)\w+", re.MULTILINE)
 WORD = re.compile(r"(?<![.\w])\w+")
 TYPE = re.compile(r"[A-Z]\w+")
 """A type or constant, by the custom of most languages; its mere name uses it."""
@@ -61,12 +61,13 @@ def program(task: Task, reply: str) -> str | None:
     """The program to judge, or None if the reply has none.
 
     A reply that continues the body of the stub's function completes the stub. Otherwise, in this
-    order: the last closed code block that defines the entry point, or that reads input where the
-    program is to read and print, and the task's language is its tag or it has none; bare code, or
+    order: the last closed code block that defines the entry point, or that reads input and prints
+    where the program should, and the task's language is its tag or it has none; bare code, or
     an unclosed block, that does; a block tagged as the task's language that continues the stub, or
     without an entry point; a block with another tag that does what is asked; any untagged code.
-    Blocks that call what an earlier one defines are joined to it, or left out where that one is a
-    program itself. All blocks, where a program is several files.
+    Excerpts of an earlier block are left out. Blocks that use what an earlier one defines are
+    joined to it, or left out where that one is a program itself. All blocks, where a program is
+    several files.
     In Python, what follows the entry point's definition stays only where that needs it; in
     JavaScript and TypeScript, demonstrations are cut. A program that reads and prints keeps all.
     """
