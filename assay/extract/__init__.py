@@ -21,7 +21,7 @@ from assay.types import Task
 TAGGED = re.compile(r"^[ \t]*<answer>\n?(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
 READS = re.compile(
     r"\binput\s*\(|\b(?:stdin|Stdin|STDIN)\b(?!\s*=[^=])|\bcin\b|scanf|\bgetchar\b|\bgets\b"
-    r"|\bgetline\b|System\s*\.\s*in\b|\bfmt\.Scan|\breadFileSync\b|\breadline\b|\bread0\b"
+    r"|\bgetline\b|\bARGF\b|System\s*\.\s*in\b|\bfmt\.Scan|\breadFileSync\b|\breadlines?\b|\bread0\b"
     r"|\bopen\s*\(\s*0\s*[,)]|\bos\.read\s*\(\s*0\b|\bfileinput\b"
 )
 """How programs read their input, in all languages."""
