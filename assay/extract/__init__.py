@@ -123,14 +123,14 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
     owner, words = dict[str, int](), dict[str, int]()
     needs, programs = list[set[int]](), list[int]()
     for at, (code, rank) in enumerate(zip(codes, ranks, strict=True)):
-        named = NAMED.findall(code)
-        owns = {*re.findall(r"\w+", " ".join(map(" ".join, named)))}
+        definitions = NAMED.findall(code)
+        owns = {*re.findall(r"\w+", " ".join(map(" ".join, definitions)))}
         names = sorted(({*CALLED.findall(code)} - owns) & owner.keys())[:MOST_NAMES]
         needs.append({owner[name] for name in names if not language.defines(code, name)})
         needs[at] |= {words[name] for name in ({*WORD.findall(code)} - owns) & words.keys()}
         if rank:
             owner |= dict.fromkeys(owns, at)
-            words |= {name: at for name in map("".join, named) if TYPE.fullmatch(name)}
+            words |= {name: at for name in map("".join, definitions) if TYPE.fullmatch(name)}
         if rank and all(map(IMPORT.match, filter(str.strip, code.splitlines()))):
             words |= dict.fromkeys(owns - {"import", "as"}, at)
         if rank and not any(

@@ -28,9 +28,9 @@ class Go(Language):
             return source
         body = self.renamed(IMPORTS.sub("", source), r"(?m)^package\s+\w+", "")
         words = {*re.findall(r"\b(\w+)\.", self.blanked(body))}
-        own = SPEC.findall("".join(IMPORTS.findall(source)))
+        specs = SPEC.findall("".join(IMPORTS.findall(source)))
         paths = {path.rpartition("/")[2]: path for path in PACKAGES}
-        paths |= {name or path.rpartition("/")[2]: path for name, path in own}
+        paths |= {name or path.rpartition("/")[2]: path for name, path in specs}
         used = [(name, path) for name, path in paths.items() if name in words]
         imports = "".join(f'import {name} "{path}"\n' for name, path in used)
         return f"package main\n\n{imports}{body}"
