@@ -163,16 +163,25 @@ class Language:
         """A program's source with what calls its function, and the source `beside` it. `calls`: the
         arguments of each, for a driver that cannot read JSON.
         """
-        text, code = (DRIVERS / self.driver).read_text(), self.blanked(program)
-        pattern = self.definition.replace("NAME", re.escape(function))
-        heads = [code[: match.start()] for match in re.finditer(pattern, code, re.MULTILINE)]
-        is_method = all(head.count("{") > head.count("}") for head in heads)
-        owner = self.owner if is_method and SOLUTION.search(code) else ""
+        text = (DRIVERS / self.driver).read_text()
+        owner = self.owner if self.owner and self._is_method(program, function) else ""
         before, placeholder, after = text.replace("FUNCTION", owner + function).partition("PROGRAM")
         program = self.without_exit(program)
         program = self.apart(program, text, function)
         source, beside = (f"{before}{program}{after}", "") if placeholder else (program, before)
         return self.with_imports(source), beside
+
+    def _is_method(self, program: str, name: str) -> bool:
+        """Whether a program has a class Solution, and defines this function in braces alone."""
+        code, depth, end = self.blanked(program), 0, 0
+        for match in re.finditer(
+            self.definition.replace("NAME", re.escape(name)), code, re.MULTILINE
+        ):
+            between = code[end : match.start()]
+            depth, end = depth + between.count("{") - between.count("}"), match.start()
+            if depth < 1 and f"Solution::{name}" not in match[0]:
+                return False
+        return SOLUTION.search(code) is not None
 
     def versions(self) -> list[str]:
         """What its tools say of their version. Raises DataError where one is not installed, or

@@ -62,6 +62,7 @@ FORMS = (
     "async function f(xs, n) { await null; return xs.map((x) => x + n) }",
     f"module.exports = {ADDS}",
     f"module.exports = {{ g: {ADDS},\n  f(xs, n) {{ return this.g(xs, n) }} }}",
+    f"class Solution {{}}\nmodule.exports = {{ f: {ADDS} }}",
     "class Solution { static f(xs, n) { return xs.map((x) => x + n) } }",
     "class Solution { add(x, n) { return x + n }\n"
     "  f(xs, n) { return xs.map((x) => this.add(x, n)) } }",
@@ -130,7 +131,8 @@ SUCCESSORS = {
 def test_a_function_may_be_called_as_a_variable_of_its_driver_is(language: str) -> None:
     source = (DRIVERS / language_named(language).driver).read_text()
     names = [
-        name for name in ("answers", "called", "calls", "given", "show", "text", "tokens")
+        name for name in ("answers", "bound", "called", "calls", "fs", "given", "owner", "show",
+                          "text", "tokens")
         if re.search(rf"\b{name}\b", source)
     ]  # fmt: skip
     tasks = [Task(name, "", (Call("[1]", "2"),), name, language=language) for name in names]
@@ -220,12 +222,15 @@ METHODS = {
         "struct Solution {\n  int f(const int &n) { return g(n); }\n"
         "  int g(int n) { return n + 1; }\n};\nint main() { return Solution().f(1); }",
         "class Solution {\n public:\n  virtual int f(int n) const { return n + 1; }\n};",
+        "struct Solution { int f(int n); };\nint Solution::f(int n) { return n + 1; }",
         "struct Solution { int f(int n) { return 0; } };\nint f(int n) { return n + 1; }",
     ),
     "java": (
         "interface Adds { int f(int n); }\npublic class Adder implements Adds {\n"
         "  public int f(int n) { return n + 1; }\n}",
         "class Main { int f(int n) { return n - 2; } }\n"
+        "class Solution { int f(int n) { return n + 1; } }",
+        "class List {} class Path {} class Type {}\n"
         "class Solution { int f(int n) { return n + 1; } }",
     ),
     "rust": (

@@ -154,11 +154,15 @@ def test_a_module_of_typescript_may_await_at_its_top_level() -> None:
     lines = "for await (const line of readline.createInterface({ input: process.stdin }))\n"
     adds = f"{reads}{lines}  for (const n of line.split(' ')) sum += +n;\nconsole.log(sum);\n"
     task, hashbang = replace(SUM, language="typescript"), "#!/usr/bin/env ts-node\n"
-    right, wrong, broken = judge_all(
-        [Job(task, hashbang + adds), Job(task, adds.replace("+=", "-=")), Job(task, adds + "((")]
-    )
+    reads = 'import * as fs from "node:fs";\nconst text: string = fs.readFileSync(0, "utf8");\n'
+    returns = f"{reads}console.log(eval(text.trim().replace(' ', '+')));\nreturn;\n"
+    right, wrong, broken, script = judge_all(
+        [Job(task, hashbang + adds), Job(task, adds.replace("+=", "-=")), Job(task, adds + "(("),
+         Job(task, hashbang + returns)]
+    )  # fmt: skip
     verdicts = (right.verdict, wrong.verdict, broken.verdict)
     assert verdicts == (Verdict.PASS, Verdict.WRONG, Verdict.COMPILE), (right, wrong, broken)
+    assert script.verdict is Verdict.PASS, script
 
 
 @pytest.mark.long

@@ -1,4 +1,6 @@
 // Calls the program's method once for each list of arguments, and writes each answer as JSON.
+package assay;  // a program's own Path or List hides no name here
+
 import java.lang.reflect.*;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
@@ -7,18 +9,15 @@ import java.util.*;
 
 class AssayDriver {
     static final List<String> LIKELY = List.of("Main", "Problem", "Solution");
-    static List<String> classes;
+    static String[] classes;
     static String text;
     static int at = 0;
 
     public static void main(String[] none) throws Throwable {
         text = new String(System.in.readAllBytes(), StandardCharsets.UTF_8);
         StringBuilder answers = new StringBuilder();
-        try (var archive = new java.util.jar.JarFile("program")) {
-            classes = archive.stream().map(entry -> entry.getName()).filter(name -> name.matches("(?!AssayDriver)[^$/]+\\.class"))
-                .map(name -> name.replace(".class", "")).sorted(Comparator.comparing(name -> -LIKELY.indexOf(name)))
-                .collect(java.util.stream.Collectors.toList());
-        }
+        classes = new java.util.jar.JarFile("program").stream().map(entry -> entry.getName()).filter(name -> name.matches("[^$/]+\\.class"))
+            .map(name -> name.replace(".class", "")).sorted().sorted(Comparator.comparing(name -> -LIKELY.indexOf(name))).toArray(String[]::new);
         for (Object given : (List<?>) read()) {
             String line;
             try {
@@ -67,19 +66,15 @@ class AssayDriver {
     static Object read() {
         if (takes('[')) {
             List<Object> found = new ArrayList<>();
-            while (!takes(']')) {
-                found.add(read());
-                takes(',');
-            }
+            for (; !takes(']'); takes(',')) found.add(read());
             return found;
         }
         if (takes('{')) {
             Map<Object, Object> found = new LinkedHashMap<>();
-            while (!takes('}')) {
+            for (; !takes('}'); takes(',')) {
                 Object key = read();
                 takes(':');
                 found.put(key, read());
-                takes(',');
             }
             return found;
         }

@@ -1,9 +1,9 @@
 PROGRAM
 // Calls the program's function once for each list of arguments, and writes each answer as JSON.
 ;(async (called) => {
-  const fs = require("fs"), method = (owner) => owner.FUNCTION?.bind(owner);
-  called ||= typeof Solution === "function" ? method(Solution) ?? method(new Solution())
-    : method(module.exports) ?? module.exports.default ?? module.exports;
+  const fs = require("fs"), bound = (owner) => owner.FUNCTION?.bind(owner);
+  called ||= bound(module.exports)
+    ?? (typeof Solution === "function" ? bound(new Solution()) ?? bound(Solution) : module.exports.default ?? module.exports);
   if (typeof called !== "function") throw new ReferenceError("FUNCTION is not defined");
   const special = (text) => /^-?\d+$/.test(text) ? BigInt(text) : Number(text);
   const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d[\d.eE+-]*/g;

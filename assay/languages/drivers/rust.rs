@@ -70,11 +70,9 @@ mod assay_driver {
             if self.takes(closes) {
                 return;
             }
-            loop {
+            read(self);
+            while self.takes(',') {
                 read(self);
-                if !self.takes(',') {
-                    break;
-                }
             }
             self.needs(closes);
         }
@@ -133,14 +131,7 @@ mod assay_driver {
         });
     }
 
-    macro_rules! whole {
-        ($($type:ty)*) => { $(
-            impl Read for $type { fn read(input: &mut Input) -> Self { input.parsed() } }
-            impl Write for $type { fn write(&self, out: &mut String) { out.push_str(&self.to_string()) } }
-        )* };
-    }
-    whole!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize bool);
-    macro_rules! decimal {
+    macro_rules! plain {
         ($($type:ty)*) => { $(
             impl Read for $type { fn read(input: &mut Input) -> Self { input.parsed() } }
             impl Write for $type {
@@ -150,19 +141,18 @@ mod assay_driver {
             }
         )* };
     }
-    decimal!(f32 f64);
+    plain!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize bool f32 f64);
 
     impl Read for String { fn read(input: &mut Input) -> Self { input.quoted() } }
     impl Read for char { fn read(input: &mut Input) -> Self { input.quoted().chars().next().unwrap() } }
-    impl Read for &'static str { fn read(input: &mut Input) -> Self { Box::leak(input.quoted().into_boxed_str()) } }
+    impl Read for Box<str> { fn read(input: &mut Input) -> Self { input.quoted().into_boxed_str() } }
     impl<T: Read> Read for Vec<T> { fn read(input: &mut Input) -> Self { input.items() } }
     impl<T: Read> Read for VecDeque<T> { fn read(input: &mut Input) -> Self { input.items() } }
     impl<T: Read + Eq + Hash> Read for HashSet<T> { fn read(input: &mut Input) -> Self { input.items() } }
     impl<T: Read + Ord> Read for BTreeSet<T> { fn read(input: &mut Input) -> Self { input.items() } }
-    impl<T: Read> Read for &'static [T] { fn read(input: &mut Input) -> Self { Box::leak(input.items::<T, Box<[T]>>()) } }
-    impl<T: Read> Read for &'static mut [T] { fn read(input: &mut Input) -> Self { Box::leak(input.items::<T, Box<[T]>>()) } }
-    impl<T: Read> Read for &'static T { fn read(input: &mut Input) -> Self { Box::leak(Box::new(T::read(input))) } }
-    impl<T: Read> Read for &'static mut T { fn read(input: &mut Input) -> Self { Box::leak(Box::new(T::read(input))) } }
+    impl<T: Read> Read for Box<[T]> { fn read(input: &mut Input) -> Self { input.items() } }
+    impl<T: ?Sized> Read for &'static T where Box<T>: Read { fn read(input: &mut Input) -> Self { Box::leak(Box::read(input)) } }
+    impl<T: ?Sized> Read for &'static mut T where Box<T>: Read { fn read(input: &mut Input) -> Self { Box::leak(Box::read(input)) } }
     impl<T: Read> Read for Box<T> { fn read(input: &mut Input) -> Self { Box::new(T::read(input)) } }
     impl<T: Read + Debug, const N: usize> Read for [T; N] { fn read(input: &mut Input) -> Self { input.items::<T, Vec<T>>().try_into().unwrap() } }
     impl<K: FromStr + Eq + Hash, V: Read> Read for HashMap<K, V> { fn read(input: &mut Input) -> Self { input.pairs() } }

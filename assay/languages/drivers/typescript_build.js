@@ -4,7 +4,7 @@ const source = fs.readFileSync("main.ts", "utf8"), options = {target: "es2020", 
 const emit = (module) => ts.transpileModule(source, {compilerOptions: {...options, module}, reportDiagnostics: true});
 let made = emit("commonjs");
 try {
-  new (require("vm").Script)(made.outputText);
+  new Function(made.outputText.replace(/^#!/, "//"));
 } catch {
   made = emit("es2020");  // only a module may await, or ask for import.meta
 }
