@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 from assay.extract import statements as python
 from assay.extract.fences import FENCE, Fenced, before_fences, fenced_blocks
@@ -36,13 +37,14 @@ CODE = re.compile(
 )
 NAMED = re.compile(
     r"\b(?:def|class|struct|enum|interface|record|trait|type|typename|fn|func|function|const|let|var"
-    r"|void|int|long|bool|string|double|auto)"
-    r"[ \t*&]+(?!main\b)(\w+)|^[ \t]*(\w+)[ \t]*=(?!=)|^[ \t]*(?:from|import|use|using)\b(.*)",
+    r"|void|int|long|bool|string|double|auto|define)[ \t*&]+(?!main\b)(\w+)|\b(\w++)[ \t]*+=(?!=)"
+    r"|^[ \t]*((?:\w++[ \t]*+,[ \t]*+)++\w++)[ \t]*+=(?!=)|^[ \t]*(?:from|import|use|using)\b(.*)",
     re.MULTILINE,
 )
 """The names that code defines or imports, in most languages."""
 PRINTS = re.compile(
-    r"print|\bPrint|\bcout\b|\bf?put[cs]|\bpp? |console\b|[wW]rite|[sS]tdout|\bshow\b|\$display|-1 "
+    r"print|\bPrint|\bcout\b|\bf?put[cs]|(?m:^|[;|])[ \t]*+pp?[ (](?! *+[-+*/%&|<>,.=])|console\b"
+    r"|[wW]rite|[sS]tdout|STDOUT|\bshow\b|\$display|-1 "
 )
 FIRST = re.compile(r"#\w|//|/\*|`\w|@\w|(?:package|import|module)\b|.*[;{}]\s*$")
 LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
@@ -113,12 +115,7 @@ def completed(stub: str, completion: str) -> str:
 
 def _chosen(task: Task, language: Language, reply: str) -> str | None:
     blocks = _parts(task, language, reply)
-    ranks, earlier = list[int](), dict.fromkeys(range(5), " ")
-    for block in blocks:
-        rank, text = _rank(task, language, block, len(blocks) == 1), " ".join(block.code.split())
-        is_excerpt = any(f" {text} " in earlier[other] for other in range(rank, 5))
-        ranks.append(0 if is_excerpt else rank)
-        earlier[rank] += f"{text} ``` " * block.closed
+    ranks = _ranks(task, language, blocks)
     codes = [language.blanked(block.code) for block in blocks]
     owner, words = dict[str, int](), dict[str, int]()
     needs, programs = list[set[int]](), list[int]()
@@ -177,6 +174,27 @@ def _defines(language: Language, code: str, names: list[str]) -> bool:
     if language.warm:
         return python.defines(code, names)
     return any(language.defines(code, name) for name in names)
+
+
+def _ranks(task: Task, language: Language, blocks: list[Fenced]) -> list[int]:
+    """How surely each block is the program; 0 for one that is an excerpt of an earlier one."""
+    ranks, earlier = list[int](), dict.fromkeys(range(5), " ")
+    for block in blocks:
+        rank, text = _rank(task, language, block, len(blocks) == 1), _in_one_line(language, block)
+        is_excerpt = any(f" {text} " in earlier[other] for other in range(rank, 5))
+        ranks.append(0 if is_excerpt else rank)
+        earlier[rank] += f"{text} ``` " * block.closed
+    return ranks
+
+
+def _in_one_line(language: Language, block: Fenced) -> str:
+    """The words of a block; in Python, with how each line is indented from the one above."""
+    lines = [line for line in block.code.split("\n") if line.strip()]
+    if language.warm:
+        margins = [len(line) - len(line.lstrip()) for line in lines]
+        changes = (below - above for above, below in pairwise(margins))
+        lines[1:] = (f"{change} {line}" for change, line in zip(changes, lines[1:], strict=True))
+    return " ".join(" ".join(lines).split())
 
 
 def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
