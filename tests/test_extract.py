@@ -331,6 +331,8 @@ def test_in_another_language_a_block_that_does_not_define_the_stubs_function_con
     body = "    if (f(n - 1)) { return f(n - 2); }\n}\n"
     whole = "int f(int n) { return n ? f(n - 1) : 0; }\n"
     assert program(cpp, f"```cpp\n{body}```") == stub + body
+    reads = "    std::cin >> n;\n    return n;\n}\n"
+    assert program(cpp, f"```cpp\n{body}```\nOr:\n```cpp\n{reads}```") == stub + reads
     assert program(cpp, body) == stub + body
     assert program(cpp, f"Sure:\n```cpp\n{whole}```") == whole
     script = task("const f = (n) => {\n", language="javascript")

@@ -44,7 +44,7 @@ NAMED = re.compile(
 """The names that code defines or imports, in most languages."""
 PRINTS = re.compile(
     r"print|\bPrint|\bcout\b|\bf?put[cs]|(?m:^|[;|])[ \t]*+pp?[ (](?! *+[-+*/%&|<>,.=])|console\b"
-    r"|[wW]rite|[sS]tdout|STDOUT|\bshow\b|\$display|-1 "
+    r"|write|[sS]tdout|STDOUT|\bshow\b|\$display|-1 "
 )
 FIRST = re.compile(r"#\w|//|/\*|`\w|@\w|(?:package|import|module)\b|.*[;{}]\s*$")
 LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
@@ -178,12 +178,15 @@ def _defines(language: Language, code: str, names: list[str]) -> bool:
 
 def _ranks(task: Task, language: Language, blocks: list[Fenced]) -> list[int]:
     """How surely each block is the program; 0 for one that is an excerpt of an earlier one."""
-    ranks, earlier = list[int](), dict.fromkeys(range(5), " ")
+    ranks, codes, earlier = list[int](), dict[str, str](), dict.fromkeys(range(5), " ")
     for block in blocks:
         rank, text = _rank(task, language, block, len(blocks) == 1), _in_one_line(language, block)
-        is_excerpt = any(f" {text} " in earlier[other] for other in range(rank, 5))
+        is_part = any(f" {text} " in earlier[other] for other in range(rank, 5))
+        is_excerpt = is_part and codes.get(text, block.code) == block.code
         ranks.append(0 if is_excerpt else rank)
-        earlier[rank] += f"{text} ``` " * block.closed
+        if not is_excerpt:
+            codes[text] = block.code
+            earlier[rank] += f"{text} ``` " * block.closed
     return ranks
 
 

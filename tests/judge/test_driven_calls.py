@@ -226,7 +226,7 @@ METHODS = {
         "struct Solution { int f(int n) { return 0; } };\nint f(int n) { return n + 1; }",
     ),
     "java": (
-        "interface Adds { int f(int n); }\npublic class Adder implements Adds {\n"
+        "interface Add { int f(int n); }\npublic class Adder implements Add {\n"
         "  public int f(int n) { return n + 1; }\n}",
         "class Main { int f(int n) { return n - 2; } }\n"
         "class Solution { int f(int n) { return n + 1; } }",

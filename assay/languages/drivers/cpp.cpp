@@ -200,7 +200,7 @@ template <class R, class... A, class F> int drive(R (*)(A...), F function) {
 
 template <class R, class... A> int drive(R (*function)(A...)) { return drive(function, function); }
 template <class R, class... A, class S, class M> int drive(R (*types)(A...), S, M method) {
-  return drive(types, [=](A... given) -> R { return (S().*method)(std::forward<A>(given)...); });
+  return drive(types, [=](A... given) -> R { return (S().*method)(given...); });
 }
 template <class S, class R, class... A> int drive(R (S::*method)(A...)) { return drive((R (*)(A...))0, S(), method); }
 template <class S, class R, class... A> int drive(R (S::*method)(A...) const) { return drive((R (*)(A...))0, S(), method); }
