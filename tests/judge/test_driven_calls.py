@@ -224,6 +224,7 @@ METHODS = {
         "class Solution {\n public:\n  virtual int f(int n) const { return n + 1; }\n};",
         "struct Solution { int f(int n); };\nint Solution::f(int n) { return n + 1; }",
         "struct Solution { int f(int n) { return 0; } };\nint f(int n) { return n + 1; }",
+        "namespace adds {\nint f(int n) { return n + 1; }\n}\nusing namespace adds;",
     ),
     "java": (
         "interface Add { int f(int n); }\npublic class Adder implements Add {\n"
@@ -239,7 +240,7 @@ METHODS = {
         "fn f(n: i32) -> i32 { n + 1 }",
     ),
 }
-"""Methods that answer a number with the next, in classes of their own."""
+"""Functions that answer a number with the next, in classes and namespaces."""
 
 
 @pytest.mark.long
