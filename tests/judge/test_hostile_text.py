@@ -42,7 +42,7 @@ SLOW: dict[str, Callable[[], object]] = {
     "imports of Go": lambda: language_named("go").with_imports("import (\n" * 6_000),
     "comments of Go": lambda: language_named("go").with_imports("/*" * 25_000),
     "mains": lambda: language_named("rust").apart("fn main<\n" * 5_000, "fn main() {}", "f"),
-    "methods of Rust": lambda: language_named("rust").drive("{" + "fn f " * 45_000, "f"),
+    "methods of Rust": lambda: language_named("rust").drive("{" + "fn f " * 60_000, "f"),
     "end tokens": lambda: without_end("</s> " * 20_000),
     "tags of reasoning": lambda: first_thought("<think>" * 50_000),
 }
