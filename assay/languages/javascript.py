@@ -23,7 +23,8 @@ TEXTS = (
     r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?"
 )
 DEFINITION = (
-    r"\b(?:function\s*\*?|class|const|let|var)\s+NAME\b(?!\s*=\s*require\b)|\b(?:module\.)?exports\.NAME\s*="
+    r"\b(?:function\s*\*?|class|const|let|var)\s+NAME\b(?!\s*=\s*require\b)"
+    r"|\b(?:module\.)?exports\.NAME\s*="
     r"|^[ \t]*(?:(?:async|static|public|private)[ \t]+){0,3}NAME\s*\([^()]{0,999}\)[^;(){}]{0,99}\{"
 )
 DEMONSTRATIONS = (
