@@ -43,5 +43,5 @@ def test_go_gets_the_imports_that_it_uses_and_no_others() -> None:
     program = 'import (\n\t"fmt"\n\t"sort"\n)\n// math.Pi\nfunc F() { fmt.Println("time.Now") }'
     given = TestsOfItsOwn().run(check, program, language_named("go"))
     assert given.source.count("import") == 1
-    assert 'import "fmt"' in given.source
+    assert 'import fmt "fmt"' in given.source
     assert "import" not in given.beside
