@@ -203,7 +203,7 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "settings file own.toml cannot be read as TOML: Invalid value (at line 1, column 9); correct "
      "the file", 2),
     ("train own.toml", {"own.toml": 'steps = 1\nalgorithm.name = "grpo"\n'},
-     "own.toml, stage 'grpo': setting 'tasks' is missing", 2),
+     "own.toml, stage 'grpo': `tasks.train` is missing: write task sets or files", 2),
     ("train own.toml", {"own.toml": 'base = "gone.toml"\n'},
      "own.toml: base 'gone.toml' not found; write the path of a TOML file, or a recipe: "
      f"{RECIPES}", 2),

@@ -77,8 +77,9 @@ class PolicySettings(Section):
 class TaskSettings(Section):
     """The training tasks."""
 
-    train: tuple[str, ...] = Field(min_length=1)
-    """Task sets and splits, such as `drills:train` or `humaneval`, or paths of .jsonl files."""
+    train: tuple[str, ...] = ()
+    """Task sets and splits, such as `drills:train` or `humaneval`, or .jsonl files. DPO
+    on `algorithm.pairs` needs none."""
     weights: tuple[PositiveFloat, ...] = ()
     """Shares of the sets of `train`, such as `[3, 1]`. Default: their sizes. An epoch has every
     task at least once, and those of a small set with a large share several times."""
@@ -305,7 +306,7 @@ class RunSettings(Section):
     """Reward terms by name, each with its `weight` and parameters."""
     policy: PolicySettings = PolicySettings()
     """The model that is trained."""
-    tasks: TaskSettings
+    tasks: TaskSettings = TaskSettings()
     """The training tasks."""
     dataset: DatasetSettings = DatasetSettings()
     """Batches of SFT and of DPO on a file of pairs."""
@@ -349,6 +350,8 @@ class RunSettings(Section):
             raise ValueError("write either `steps` or `epochs`")
         if not isinstance(self.algorithm.get("name"), str):
             raise ValueError("`algorithm.name` is missing: see `assay list`")
+        if not self.tasks.train and not self.algorithm.get("pairs"):
+            raise ValueError("`tasks.train` is missing: write task sets or files")
         if self.stage == "base":
             raise ValueError(
                 "a stage cannot be named `base`: the report uses that name for the untrained model"

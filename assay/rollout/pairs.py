@@ -42,6 +42,13 @@ def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[li
     return mixed
 
 
+def tasks_of_pairs(file: Path) -> list[Task]:
+    """What the pairs of a file answer, which stands for training tasks where there are none. Raises
+    DataError.
+    """
+    return [task for row in file_rows(file) for task, passed in _of_pair(row, {}) if passed]
+
+
 def _of_evaluation(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
     passed = row.text("verdict") == Verdict.PASS and not row.fields.get("forgeable")
     yield replace(_task(row, by_id), demonstrations=(row.text("reply"),)), passed

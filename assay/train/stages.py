@@ -33,6 +33,7 @@ from assay.policy.tiny import make_tiny
 from assay.progress import Progress
 from assay.registry import one_line
 from assay.rollout.held_out import hold_out
+from assay.rollout.pairs import tasks_of_pairs
 from assay.sync import run_sync
 from assay.tasks import load
 from assay.tasks.rows import file_rows
@@ -181,6 +182,8 @@ def prepare(
             as_folder(base, progress)
     judged = algorithm.learns_from == "rollouts"
     tasks, sets = _training_tasks(settings, judged)
+    if algorithm.pairs and not tasks:
+        tasks = tasks_of_pairs(Path(algorithm.pairs))
     count = settings.tasks.held_out if judged else 0
     seed = derive(settings.seed, "held_out")
     tasks, held_out = hold_out(tasks, count, seed, settings.tasks.spec)

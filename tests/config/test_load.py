@@ -252,7 +252,7 @@ def test_any_table_and_any_overrides_load_or_are_refused_in_one_line(
 
 
 def test_a_missing_setting_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"setting 'tasks' is missing"):
+    with pytest.raises(SettingsError, match=r"`tasks.train` is missing: write task sets or files"):
         load_plan(write(tmp_path, 'steps = 1\nalgorithm.name = "sft"'))
 
 

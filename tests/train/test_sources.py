@@ -22,6 +22,7 @@ from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
 from assay.train.sources import DatasetSource, RolloutSource, StepData, draw
+from assay.train.stages import prepare
 from assay.types import Check, Message, Task
 from tests.policies import TASKS, run_settings, tiny_policy
 from tests.policy.test_chat import CHATML, chat_of
@@ -248,6 +249,18 @@ def test_a_pair_of_messages_is_what_its_texts_would_be(
         (one.tokens, one.mask, one.passed) for one in expected
     ]
     assert ("'score_chosen'" in caplog.text) == ("score_chosen" in row)
+
+
+def test_pairs_that_answer_no_task_need_no_training_tasks(tmp_path: Path) -> None:
+    def of_row(row: dict[str, object]) -> tuple[str, ...]:
+        pairs = {"name": "dpo", "pairs": str(write_rows(tmp_path, row))}
+        stage = prepare(run_settings(tasks={}, algorithm=pairs), adapted=False)
+        return tuple(task.prompt for task in stage.tasks)
+
+    assert of_row({"prompt": "# g\n", "chosen": "a", "rejected": "b"}) == ("# g\n",)
+    assert of_row({"chosen": [USER, YES], "rejected": [USER, NO]}) == ("# g\n",)
+    with pytest.raises(DataError, match="task 't/1' is not among the training tasks"):
+        of_row({"task_id": "t/1", "chosen": "a", "rejected": "b"})
 
 
 @pytest.mark.parametrize(
