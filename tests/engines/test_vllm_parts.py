@@ -60,6 +60,16 @@ def test_a_chunk_that_was_interrupted_at_the_limit_is_complete(tmp_path: Path) -
     assert (completion.ended, completion.versions) == ("length", (3, 3))
 
 
+@pytest.mark.parametrize("ended", ["abort", "error"])
+def test_what_a_server_has_failed_or_interrupted_is_no_whole_completion(
+    tmp_path: Path, ended: str
+) -> None:
+    row = PendingCompletion(GenerationRequest((5,), 0), Sampling(9))
+    chunk = Chunk([70, 71], [-1.0, -1.0], ["w"] * 2, ended)
+    assert extended(row, chunk, [3, 3], StopChecker(tiny_policy(tmp_path).chat)) is None
+    assert (row.prompt, row.tokens_left) == ((5, 70, 71), 7)
+
+
 def test_a_probe_allows_rounding_and_no_more() -> None:
     old, new = (
         WeightProbe((5, 6, 7), (1, 2), (-1.0, -2.0)),

@@ -33,7 +33,8 @@ class Chunk:
     weights: list[str]
     """The name of the weights that sampled each token."""
     ended: str
-    """`stop`, `length`, or `abort` when it was interrupted."""
+    """`stop`, `length`, or `abort` when it was interrupted; `error` where the server has failed it
+    and may be asked again."""
 
 
 class Client:

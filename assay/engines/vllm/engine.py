@@ -156,7 +156,7 @@ def extended(
         row.append(*sampled)
         if completion := stop_checker.completion(row):
             return completion
-    if chunk.ended == "abort":
+    if chunk.ended not in ("stop", "length"):
         return None
     how: Literal["stop", "length"] = "length" if chunk.ended == "length" else "stop"
     return row.ended(how, stop_checker.chat.text(row.tokens))
