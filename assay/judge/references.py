@@ -210,7 +210,7 @@ class References:
                 break
         self._failures[key] = self._failures.get(key, 0) + 1
         if self._failures[key] < TRIALS:
-            del self._features[key]
+            self._features.pop(key, None)
         if self._failures[key] == 1:
             log.warning("task %s: its own reference fails: %s", task.id, first)
         return None

@@ -132,7 +132,9 @@ class SharedWork(BoundedDict[K, asyncio.Task[V]]):
 
     async def get_or_make(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
         """What `make` returns or a DataError that it raises; after any other it is made again."""
-        task = self.pop(key, None) or asyncio.ensure_future(make())
+        task = self.pop(key, None)
+        if task is None or task.cancelled():
+            task = asyncio.ensure_future(make())
         self[key] = task  # as the newest
         self._waiters[task] += 1
         try:
@@ -140,7 +142,7 @@ class SharedWork(BoundedDict[K, asyncio.Task[V]]):
         except DataError:
             raise
         except Exception:
-            self.pop(key, None)
+            self._drop(key, task)
             raise
         finally:
             self._waiters[task] -= 1
@@ -148,7 +150,12 @@ class SharedWork(BoundedDict[K, asyncio.Task[V]]):
                 del self._waiters[task]
                 if not task.done():
                     task.cancel()
-                    self.pop(key, None)
+                    self._drop(key, task)
+
+    def _drop(self, key: K, task: asyncio.Task[V]) -> None:
+        """Forget a task, unless the key has another one by now."""
+        if self.get(key) is task:
+            del self[key]
 
     def close(self) -> None:
         """Cancel what is being made."""
@@ -168,12 +175,16 @@ class VerdictCache(SharedWork[bytes, Execution]):
         lasts: Callable[[Execution], bool] = lambda _: True,
     ) -> Execution:
         """The execution of `key`, from `judge` where it is not cached. It is cached if it `lasts`,
-        too.
+        too; what `judge` raises is not.
         """
 
         async def run() -> Execution:
             stored = self.archive.get(key) if self.archive else None
-            execution = stored or await judge()
+            try:
+                execution = stored or await judge()
+            except DataError:  # it may be of the moment: a tool that does not answer
+                self.pop(key, None)
+                raise
             lasting = stored or (execution.verdict not in NOT_LASTING and lasts(execution))
             if self.archive and lasting and not stored:
                 self.archive.put(key, execution)

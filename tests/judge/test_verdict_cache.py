@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 import assay
+from assay.errors import DataError
 from assay.judge import Job, Judge, judge, prepared_task
 from assay.judge.prepared_task import PreparedTask
 from assay.judge.verdict_cache import (
     PRINTED_CHARACTERS,
     Archive,
     BoundedDict,
+    SharedWork,
     VerdictCache,
     edition,
 )
@@ -217,6 +219,66 @@ def test_a_folder_that_cannot_be_written_is_judging_without_an_archive(tmp_path:
     archive = Archive(tmp_path / "file" / "v")
     archive.put(b"k", PASSED)
     assert archive.get(b"k") is None
+
+
+def test_a_task_that_was_refused_is_asked_about_again() -> None:
+    async def asked_twice() -> Execution:
+        cache, tools = VerdictCache(8), ["no compiler", ""]
+
+        async def judge() -> Execution:
+            if missing := tools.pop(0):
+                raise DataError(missing)
+            return PASSED
+
+        with pytest.raises(DataError, match="no compiler"):
+            await cache.get_or_run(b"k", judge)
+        return await cache.get_or_run(b"k", judge)
+
+    assert asyncio.run(asked_twice()) == PASSED
+
+
+def test_what_was_cancelled_while_it_was_made_is_made_again() -> None:
+    async def asked_twice() -> int:
+        shared, more = SharedWork[str, int](8), asyncio.Event()
+
+        async def make() -> int:
+            await more.wait()
+            return 3
+
+        asking = asyncio.create_task(shared.get_or_make("k", make))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        shared.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        more.set()
+        return await shared.get_or_make("k", make)
+
+    assert asyncio.run(asked_twice()) == 3
+
+
+def test_one_who_leaves_work_that_was_forgotten_does_not_drop_the_work_in_its_place() -> None:
+    async def made() -> int:
+        shared, more, times = SharedWork[str, int](1), asyncio.Event(), 0
+
+        async def make() -> int:
+            nonlocal times
+            times += 1
+            await more.wait()
+            return times
+
+        asking = []
+        for key in ("k", "other", "k"):
+            asking.append(asyncio.create_task(shared.get_or_make(key, make)))
+            await asyncio.sleep(0)
+        asking[0].cancel()
+        await asyncio.wait(asking[:1])
+        more.set()
+        await asyncio.wait(asking)
+        await shared.get_or_make("k", make)
+        return times
+
+    assert asyncio.run(made()) == 3
 
 
 def test_of_what_is_kept_the_first_is_forgotten() -> None:
