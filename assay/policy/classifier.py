@@ -40,8 +40,8 @@ class Classifier:
         classifier.config.pad_token_id = self.tokenizer.pad_token_id
         longest = getattr(classifier.config, "max_position_embeddings", max_tokens)
         self.pipeline = TextClassificationPipeline(
-            classifier.eval(), self.tokenizer, device=pick_device(device), function_to_apply="none",
-            truncation=True, max_length=min(max_tokens, longest),
+            model=classifier.eval(), tokenizer=self.tokenizer, device=pick_device(device),
+            function_to_apply="none", truncation=True, max_length=min(max_tokens, longest),
         )  # fmt: skip
 
     def text(self, conversation: Conversation) -> str:
