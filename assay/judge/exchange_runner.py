@@ -228,7 +228,7 @@ class ExchangeRunner:
 
 
 def reading(task: PreparedTask, at: int, run: ProgramRun, texts: dict[int, str]) -> ProgramRun:
-    """A run of a reference that adds to `found` what its check reads."""
+    """A run of a reference that adds to `texts` what its check reads."""
 
     def decide(result: Result) -> Decision:
         texts[at] = task.read(at, result)

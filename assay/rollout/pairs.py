@@ -56,8 +56,11 @@ def _of_evaluation(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, 
 
 def _of_pair(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
     """The task with each answer as its demonstration, and whether that is the chosen one."""
+    has_messages = any(
+        isinstance(row.fields.get(name), list) for name in ("prompt", "chosen", "rejected")
+    )
     for name in ("chosen", "rejected"):
-        if isinstance(row.fields.get(name), list) or isinstance(row.fields.get("prompt"), list):
+        if has_messages:
             task = task_of(Row({"messages": _conversation(row, name)}, row.where))
         else:
             task = replace(_task(row, by_id), demonstrations=(row.text(name),))

@@ -233,6 +233,7 @@ USER, YES, NO = (
         {"prompt": [USER], "chosen": [YES], "rejected": [NO]},
         {"prompt": [USER], "chosen": "a\n", "rejected": "b\n"},
         {"prompt": "# g\n", "chosen": [YES], "rejected": [NO]},
+        {"prompt": "# g\n", "chosen": [YES], "rejected": "b\n"},
         {"chosen": [USER, YES], "rejected": [USER, NO]},
         {"prompt": "again", "chosen": [USER, YES], "rejected": [USER, NO], "score_chosen": 9.5},
     ],
