@@ -59,7 +59,7 @@ TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "dis
 FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
 JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
-JUDGE_SIDE_LINES, OTHER_LINES = 11_632, 17_435
+JUDGE_SIDE_LINES, OTHER_LINES = 11_638, 17_437
 """Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
 them at 120 columns without trailing commas, so that wrapping costs nothing."""
 DRIVER_LINES = 977

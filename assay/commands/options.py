@@ -66,13 +66,10 @@ def checked_plan(config: Path, words: list[str]) -> Plan:
     from assay.config.load import load_plan
     from assay.policy.gguf import require_path
     from assay.tasks import load
-    from assay.trackers.dashboards import require_package
 
     plan = load_plan(config, words)
     for settings in plan.stages:
         require_path(settings.policy.model)
-        for tracker in settings.trackers:
-            require_package(tracker)
         with plan.blaming(settings.stage, ("rewards",)):
             rewards.build(settings.rewards)
         with plan.blaming(settings.stage, ("environment",)):

@@ -113,9 +113,14 @@ def _plans(
 ) -> tuple[list[Plan], Path]:
     """The plan of each run of a sweep, or the only one; and its folder.
 
-    Raises SettingsError for a sweep below the folder of a run.
+    Raises SettingsError for a sweep below the folder of a run, or a tracker that is not installed.
     """
+    from assay.trackers.dashboards import require_package
+
     plan = options.checked_plan(config, words)
+    for settings in plan.stages:
+        for tracker in settings.trackers:
+            require_package(tracker)
     place = Path(plan.stages[0].folder) / plan.stages[0].name
     if members and any(place.glob("*/config.toml")):
         raise SettingsError(f"{place} holds a single run; choose another --name for several")

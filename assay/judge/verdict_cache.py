@@ -126,12 +126,15 @@ class BoundedDict(OrderedDict[K, V]):
 class SharedWork(BoundedDict[K, asyncio.Task[V]]):
     """What is made once for all who ask for a key, and cancelled where nobody waits any more."""
 
+    keeps: tuple[type[Exception], ...] = (DataError,)
+    """The errors that are raised again for whoever asks later; after any other it is made again."""
+
     def __init__(self, most: int) -> None:
         super().__init__(most)
         self._waiters = Counter[asyncio.Task[V]]()
 
     async def get_or_make(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """What `make` returns or a DataError that it raises; after any other it is made again."""
+        """What `make` returns. Raises what it raises."""
         task = self.pop(key, None)
         if task is None or task.cancelled():
             task = asyncio.ensure_future(make())
@@ -139,10 +142,9 @@ class SharedWork(BoundedDict[K, asyncio.Task[V]]):
         self._waiters[task] += 1
         try:
             return await asyncio.shield(task)
-        except DataError:
-            raise
-        except Exception:
-            self._drop(key, task)
+        except Exception as error:
+            if not isinstance(error, self.keeps):
+                self._drop(key, task)
             raise
         finally:
             self._waiters[task] -= 1
@@ -167,6 +169,7 @@ class VerdictCache(SharedWork[bytes, Execution]):
     """The last CACHED executions by key, and all of them in `archive`."""
 
     archive: Archive | None = None
+    keeps = ()  # an error may be of the moment: a tool that does not answer
 
     async def get_or_run(
         self,
@@ -180,11 +183,7 @@ class VerdictCache(SharedWork[bytes, Execution]):
 
         async def run() -> Execution:
             stored = self.archive.get(key) if self.archive else None
-            try:
-                execution = stored or await judge()
-            except DataError:  # it may be of the moment: a tool that does not answer
-                self.pop(key, None)
-                raise
+            execution = stored or await judge()
             lasting = stored or (execution.verdict not in NOT_LASTING and lasts(execution))
             if self.archive and lasting and not stored:
                 self.archive.put(key, execution)

@@ -63,8 +63,7 @@ class DashboardTracker(Tracker):
     def __init__(self, package: str, run_folder: Path, settings: RunSettings) -> None:
         """Start the run, or continue it, with the resolved settings of the stage as its config."""
         require_package(package)
-        self._name, self._package = package, import_module(package)
-        self._stage = settings.stage
+        self._name, self._stage = package, settings.stage
         file = run_folder / f"{package}_id"
         if not file.exists():
             write_atomically(file, token_hex(4))
@@ -78,6 +77,7 @@ class DashboardTracker(Tracker):
         else:  # trackio knows a run by its name
             arguments |= {"name": f"{settings.name}-{file.read_text()}", "embed": False}
         try:
+            self._package = import_module(package)
             self._run = self._package.init(**arguments)
         except Exception as error:
             raise SettingsError(

@@ -16,7 +16,7 @@ from typing import get_args
 
 import pytest
 
-from assay.commands.options import checked_plan
+from assay.commands.train import _plans
 from assay.config.sections import RunSettings, TrackerName
 from assay.errors import SettingsError
 from assay.progress import Progress
@@ -145,7 +145,7 @@ def test_a_tracker_whose_package_is_absent_says_what_to_install(
     (tmp_path / name).mkdir()  # as W&B leaves one
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SettingsError, match="needs a package"):
-        checked_plan(Path("arithmetic"), ["--trackers", name])
+        _plans(Path("arithmetic"), ["--trackers", name], {})
 
 
 def test_tensorboard_gets_every_number_under_its_step(tmp_path: Path) -> None:
