@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,8 @@ def test_a_second_signal_ends_a_run_at_once_and_its_processes_with_it(tmp_path: 
     processes = descendants(running.pid)
     assert len(processes) >= 2
     while running.is_alive():
-        os.kill(running.pid, signal.SIGINT)
+        with suppress(ProcessLookupError):  # it may have ended since
+            os.kill(running.pid, signal.SIGINT)
         running.join(0.1)
     assert running.exitcode == -signal.SIGINT
     assert has_ended(processes)
