@@ -36,7 +36,8 @@ for name, text in job["files"].items():
     os.makedirs(os.path.dirname(name), exist_ok=True)
     with open(name, "w", encoding="utf-8", errors="surrogatepass") as file:
         file.write(placed(text) if name.startswith("src/") else text)
-sys.path = [here + "/tools", here + "/src", *sys.path, *job["packages"]]
+library = [entry for entry in sys.path if not entry.endswith("-packages")]
+sys.path = [here + "/tools", here + "/src", *library, *job["packages"]]
 from assay.judge.cocotb_harness import run
 run.main(job)
 """
