@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 
 from assay.judge import Job, Judge
+from assay.judge import judge as judge_module
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Observation
 from assay.sandbox.client import Sandbox
@@ -40,10 +41,10 @@ class Guest(Judge):
 
 
 class OpenSandboxes:
-    """Sandboxes of one slot, by their limits, in a thread with a loop."""
+    """Sandboxes of one slot, by their limits and walls, in a thread with a loop."""
 
     def __init__(self) -> None:
-        self._judges: dict[Limits, Judge] = {}
+        self._judges: dict[tuple[Limits, tuple[str, ...]], Judge] = {}
         self._stack = contextlib.AsyncExitStack()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -51,10 +52,11 @@ class OpenSandboxes:
 
     def run(self, work: Callable[[Judge], Awaitable[T]], limits: Limits, stop_early: bool) -> T:
         async def with_judge() -> T:
-            if limits not in self._judges:
+            key = limits, vars(judge_module)["probe_isolation"]().walls  # a test may replace it
+            if key not in self._judges:
                 judge = Judge(limits, slots=1)
-                self._judges[limits] = await self._stack.enter_async_context(judge)
-            async with Guest(self._judges[limits]._sandbox, limits, stop_early) as guest:
+                self._judges[key] = await self._stack.enter_async_context(judge)
+            async with Guest(self._judges[key]._sandbox, limits, stop_early) as guest:
                 return await work(guest)
 
         return asyncio.run_coroutine_threadsafe(with_judge(), self._loop).result()
