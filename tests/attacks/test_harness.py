@@ -10,11 +10,10 @@ from dataclasses import replace
 import pytest
 
 from assay.judge import Job
-from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 from tests.judge.harnesses import ADDER, MARK, RIGHT, WRONG, needs_cocotb
-from tests.judge.opened import judge_all
+from tests.judge.opened import judge_all, take_walls_away
 from tests.judge.processes import named
 from tests.sandbox.test_launch import WITHOUT
 
@@ -168,11 +167,7 @@ def test_a_design_cannot_open_what_the_simulator_answers_the_tests_through() -> 
 def test_a_right_design_passes_whatever_else_it_does(
     monkeypatch: pytest.MonkeyPatch, tier: str
 ) -> None:
-    isolation = probe_isolation()
-    walls = tuple(wall for wall in isolation.walls if wall not in WITHOUT[tier])
-    monkeypatch.setattr(
-        "assay.judge.judge.probe_isolation", lambda: replace(isolation, walls=walls)
-    )
+    take_walls_away(monkeypatch, tier)
     body = 'initial $display("PASS"); final $display("done"); always @(sum) if (0) $error("no");'
     right = judged({"right": RIGHT.replace("endmodule", f"{body}\nendmodule")})["right"]
     assert right.verdict is Verdict.PASS, right.detail

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -17,9 +18,11 @@ from assay.judge import judge as judge_module
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Observation
 from assay.sandbox.client import Sandbox
+from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.types import Execution
 from tests.judge.processes import descendants
+from tests.sandbox.test_launch import WITHOUT
 
 T = TypeVar("T")
 
@@ -73,6 +76,15 @@ class OpenSandboxes:
 
 
 OPEN: list[OpenSandboxes] = []
+
+
+def take_walls_away(monkeypatch: pytest.MonkeyPatch, tier: str) -> None:
+    """Take this machine for one of a tier: judges opened from now on have no more walls than it."""
+    isolation = probe_isolation()
+    walls = tuple(wall for wall in isolation.walls if wall not in WITHOUT[tier])
+    monkeypatch.setattr(
+        "assay.judge.judge.probe_isolation", lambda: replace(isolation, walls=walls)
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)

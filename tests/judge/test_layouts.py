@@ -4,16 +4,12 @@ in any type, package or order.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from assay.judge import Job
-from assay.sandbox.isolation import probe_isolation
 from assay.types import Call, Check, Exchange, OwnTests, Task, Verdict
-from tests.judge.opened import judge_all
+from tests.judge.opened import judge_all, take_walls_away
 from tests.judge.test_languages import INSTALLED
-from tests.sandbox.test_launch import WITHOUT
 
 ADDS = (
     'const [a, b] = fs.readFileSync("/dev/stdin", "utf8").split(" ").map(Number);'
@@ -114,9 +110,7 @@ def assert_all_pass(programs: dict[str, str]) -> None:
 @pytest.fixture(params=["A", pytest.param("C", marks=pytest.mark.long)])
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The tier as which this machine is taken."""
-    found = probe_isolation()
-    walls = tuple(wall for wall in found.walls if wall not in WITHOUT[request.param])
-    monkeypatch.setattr("assay.judge.judge.probe_isolation", lambda: replace(found, walls=walls))
+    take_walls_away(monkeypatch, request.param)
     return str(request.param)
 
 
