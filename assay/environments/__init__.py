@@ -3,6 +3,7 @@ and never tokens.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -10,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from assay.config.parameters import fitted
 from assay.errors import DataError, SettingsError
-from assay.judge import AnyJudge
+from assay.judge import AnyJudge, LocalJudge
 from assay.registry import Registry
 from assay.tools import Tool
 from assay.types import AnyCheck, Execution, RepositoryTests, Task, ToolCall
@@ -20,13 +21,54 @@ class OutOfRoomError(Exception):
     """Raised by `Conversation.reply` when the model's context is full; it ends the rollout."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What an agent may ask of the policy in one rollout, and what of it is learned."""
+
+    calls: int
+    """Replies, after which calls get a polite answer that is no reply of the policy."""
+    seconds: float
+    """Time from the opening of the endpoint."""
+    tokens: int | None = None
+    """Sampled tokens after which no call is sampled."""
+    paid_roots: Literal["first", "all"] = "first"
+    """Learn the conversations that begin with the messages of the agent's first one, or all."""
+
+
+class PolicyEndpoint(Protocol):
+    """Where an agent calls the policy in one rollout."""
+
+    url: str
+    """Of an OpenAI-compatible API, up to /v1; the key is not in it."""
+    key: str
+    """Nobody can guess it. Whoever has it samples for this rollout."""
+
+    @property
+    def received(self) -> int:
+        """Calls so far, answered or not."""
+
+    @property
+    def learned(self) -> int:
+        """Replies so far that are to be learned."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the last call was refused, where each was as one that the policy cannot be asked;
+        else empty.
+        """
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the last call failed that no retry made good; None if none did."""
+
+
 class Conversation(Protocol):
     """One rollout as its environment sees it."""
 
     task: Task
     """The task to solve."""
     judge: AnyJudge
-    """Runs what the environment needs to run, besides the checks."""
+    """Judges what the environment asks it to, besides the checks."""
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """The model's next reply. It ends at one of `stop`, at the token limit, or where the model
@@ -55,11 +97,30 @@ class Conversation(Protocol):
         the last reply was wrong.
         """
 
+    def drop_reply(self, text: str) -> None:
+        """Show a text to the model in place of the last reply, which leaves the conversation. The
+        policy still learns from it, as a sample of its own; SFT does not.
+        """
+
     def show_results(self, results: Sequence[str], *, correct: bool = True) -> None:
         """Show what each of `calls` gave, in their order."""
 
     def submit(self, program: str) -> None:
         """Set the program to judge, in place of the one in the last reply."""
+
+    def endpoint(self, limits: CallLimits) -> AbstractAsyncContextManager[PolicyEndpoint]:
+        """An endpoint at which another program asks for this rollout's replies. When the block
+        ends, so does the endpoint; the replies are the rollout's turns.
+        """
+
+
+class LocalConversation(Conversation, Protocol):
+    """A rollout of an environment that runs programs of its own. Where services judge, an
+    environment whose coroutine asks for it is refused before a run starts.
+    """
+
+    judge: LocalJudge
+    """Runs what the environment needs to run, besides the checks."""
 
 
 Script = Callable[[Task, str, str], Generator[str | ToolCall, bool, None]]
@@ -117,6 +178,17 @@ class Environment:
         return self.parameters["tool_calls"] if self.tools else "text"
 
     @property
+    def runs_programs(self) -> bool:
+        """Whether it needs a judge of this process: it asks for a LocalConversation."""
+        run = self.run.func if isinstance(self.run, partial) else self.run
+        hints = [parameter.annotation for parameter in signature(run).parameters.values()]
+        hint = hints[0] if hints else None
+        if isinstance(hint, str):  # perhaps of an import for type checkers alone
+            hint = getattr(run, "__globals__", {}).get(hint, hint.rpartition(".")[2])
+        is_named = hint == LocalConversation.__name__
+        return is_named or LocalConversation in getattr(hint, "__mro__", ())
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """Its parameters by name, as they are set."""
         _, *parameters = signature(self.run).parameters.values()
@@ -154,15 +226,22 @@ def environment_with(
 environment = environment_with()
 
 
-def build(table: Mapping[str, Any]) -> Environment:
-    """The environment of a table of settings: `{"name": "repair", "turns": 3}`.
+def build(table: Mapping[str, Any], services: Sequence[str] = ()) -> Environment:
+    """The environment of a table of settings: `{"name": "repair", "turns": 3}`. services: those of
+    `judge.servers`, which only judge.
 
-    Raises SettingsError for an unknown environment or parameter, or a wrong value.
+    Raises SettingsError for an unknown environment or parameter, or a wrong value, and for an
+    environment that needs a judge of this process where services judge.
     """
     if not isinstance(name := table.get("name"), str):
         raise SettingsError("`environment.name` is missing: see `assay list`")
     parameters = {key: value for key, value in table.items() if key != "name"}
     base = environments[name]
+    if services and base.runs_programs:
+        raise SettingsError(
+            f"the environment {name!r} runs programs in this process's judge, and the services of"
+            " `judge.servers` only judge; leave `judge.servers` out, or take another environment"
+        )
     fitting = fitted("environment", name, base.run, parameters, "environment")
     built = replace(base, run=partial(base.run, **fitting))
     names = signature(base.instructions).parameters

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from assay import extract
-from assay.environments import Conversation, environment_with, visible
+from assay.environments import LocalConversation, environment_with, visible
 from assay.judge.interpreter import STAYS
 from assay.judge.kinds.find import kind_of
+from assay.judge.kinds.kind import InWorker
 from assay.tools import Tool
 from assay.types import AnyCheck, Task, ToolCall
 
@@ -58,7 +59,7 @@ def script(task: Task, answer: str, right: str) -> Generator[str | ToolCall, boo
 
 @environment_with(script, instructions=instructions, tools=(PYTHON,))
 async def python_tool(
-    conversation: Conversation,
+    conversation: LocalConversation,
     *,
     turns: Annotated[int, Field(ge=2)] = 3,
     tool_calls: Literal["template", "text"] = "text",
@@ -78,7 +79,7 @@ async def python_tool(
             outputs, correct = [], True
             for call in conversation.calls:
                 if call.status != "ok":
-                    cut_off = call.status == "unclosed_block"
+                    cut_off = call.status == "unclosed_block" and conversation.cut_off
                     outputs.append(_output(CUT_OFF if cut_off else call.detail))
                     correct = False
                     continue
@@ -107,4 +108,4 @@ def _runnable(task: Task) -> list[str]:
     """The examples that are Python code, if the task's program is Python."""
     python = task.language == "python"
     examples = _examples(task).items()
-    return [line for line, check in examples if python and kind_of(check).in_worker]
+    return [line for line, check in examples if python and isinstance(kind_of(check), InWorker)]

@@ -2,22 +2,23 @@
 the change of the work folder is judged. Limits and texts are those of mini-swe-agent 2.4.6.
 """
 
-import tomllib
+import logging
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
 from assay.environments import (
     Conversation,
+    LocalConversation,
     OutOfRoomError,
     environment_with,
     missing_repository,
     repository_tests,
 )
+from assay.environments.shell_texts import FORMS, TEXTS, ObservationForm
 from assay.files import encodable
+from assay.judge.kinds.repository import shown_spec_of
 from assay.sandbox.box import Box
 from assay.sandbox.program import Ended
 from assay.tools import Tool
@@ -32,12 +33,10 @@ VARIABLES = {
 }  # fmt: skip
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """The first line of the output of the command that ends the work."""
-SHORT, HALF = 10_000, 5_000
-"""Characters below which an output is shown whole, and of its head and tail otherwise."""
 MOST_WRONG = 3
 """Replies in a row without a call that can be run, after which the rollout ends."""
 OUTPUT_BYTES = 4 << 20
-TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+log = logging.getLogger(__name__)
 FAILED = "An error occurred while executing the command"
 
 
@@ -50,23 +49,27 @@ def instructions(task: Task, tool_calls: str) -> str:
     missing=missing_repository, instructions=instructions, tools=(BASH,), request="{prompt}"
 )
 async def shell(
-    conversation: Conversation,
+    conversation: LocalConversation,
     *,
     turns: PositiveInt = 250,
     seconds: PositiveFloat = 60.0,
     tool_calls: Literal["template", "text"] = "template",
+    observations: Literal["xml", "json"] = "xml",
 ) -> None:
     """Run each reply's commands in a box with the repository, each for up to `seconds`, in at most
     `turns` replies. Commands stand in calls of the tool `bash` as the model's chat template writes
-    them, or, if `tool_calls` is "text", in ```mswea_bash_command blocks.
+    them, or, if `tool_calls` is "text", in ```mswea_bash_command blocks. The `observations` have
+    the form of mini-swe-agent's swebench.yaml, or of its mini.yaml ("json"). As there, a reply that
+    cannot be used leaves the conversation.
     """
     check = repository_tests(conversation.task)
     if check is None:
         await conversation.reply()
         return
-    async with conversation.judge.box(check) as box:
+    async with conversation.judge.box(await shown_spec_of(check)) as box:
         try:
-            patch = await _work(conversation, box, turns, seconds, tool_calls)
+            form = FORMS[observations]
+            patch = await _work(conversation, box, turns, seconds, tool_calls, form)
         except OutOfRoomError:
             await _submit(conversation, box, "")
             raise
@@ -74,8 +77,9 @@ async def shell(
 
 
 async def _work(
-    conversation: Conversation, box: Box, turns: int, seconds: float, tool_calls: str
-) -> str:
+    conversation: Conversation, box: Box, turns: int, seconds: float, tool_calls: str,
+    form: ObservationForm,
+) -> str:  # fmt: skip
     """Run what the replies ask for. What the submitting command printed after its first line."""
     wrong = 0
     for _ in range(turns):
@@ -84,23 +88,16 @@ async def _work(
         error = _error(calls, tool_calls)
         wrong = wrong + 1 if error else 0
         if error:
-            text = (
-                TEXTS["wrong"][tool_calls].format(error=error, count=len(calls))
-                + TEXTS["completed"]
-            )
-            text = TEXTS["cut_off"] if conversation.cut_off else text
-            if calls and tool_calls == "template":
-                results = [text if call.detail else NOT_EXECUTED for call in calls]
-                conversation.show_results(results, correct=False)
-            else:
-                conversation.show(text, correct=False)
+            guidance = TEXTS["wrong"][tool_calls].format(error=error, count=len(calls))
+            text = guidance + TEXTS["completed"][form.name]
+            conversation.drop_reply(TEXTS["cut_off"] if conversation.cut_off else text)
             if wrong == MOST_WRONG:
                 break
             continue
-        results = [NOT_EXECUTED] * len(calls)
+        results = [form.write(-1, "", "action was not executed")] * len(calls)
         submitted = None
         for number, call in enumerate(calls):
-            results[number], submitted = await _run(box, call.arguments["command"], seconds)
+            results[number], submitted = await _run(box, call.arguments["command"], seconds, form)
             if submitted is not None:
                 break
         conversation.show_results(results)
@@ -118,10 +115,12 @@ def _error(calls: Sequence[ToolCall], tool_calls: str) -> str:
     return next((call.detail for call in calls if call.detail), "")
 
 
-async def _run(box: Box, command: str, seconds: float) -> tuple[str, str | None]:
+async def _run(
+    box: Box, command: str, seconds: float, form: ObservationForm
+) -> tuple[str, str | None]:
     """What a command shows; and what it submits, if it does."""
     if "\0" in command:
-        return _observation(-1, "", f"{FAILED}: embedded null byte"), None
+        return form.write(-1, "", f"{FAILED}: embedded null byte"), None
     command = encodable(command.strip())
     result = await box.run(
         ("bash", "-c", command),
@@ -134,29 +133,20 @@ async def _run(box: Box, command: str, seconds: float) -> tuple[str, str | None]
     if result.ended is not Ended.EXITED:
         late = result.ended is Ended.WALL
         why = f"Command {command!r} timed out after {seconds:g} seconds" if late else result.detail
-        return _observation(-1, output, f"{FAILED}: {why}"), None
+        return form.write(-1, output, f"{FAILED}: {why}"), None
     first, _, rest = output.lstrip().partition("\n")
     submits = first.strip() == SUBMIT and result.status == 0
-    return _observation(result.status, output), rest if submits else None
-
-
-def _observation(status: int, output: str, exception: str = "") -> str:
-    """What came of a command, as the model reads it."""
-    head = f"<exception>{exception}</exception>\n" if exception else ""
-    head += f"<returncode>{status}</returncode>\n"
-    if len(output) < SHORT:
-        return f"{head}<output>\n{output}</output>"
-    return (
-        f"{head}{TEXTS['too_long']}<output_head>\n{output[:HALF]}\n</output_head>\n<elided_chars>\n"
-        f"{len(output) - SHORT} characters elided\n</elided_chars>\n<output_tail>\n"
-        f"{output[-HALF:]}\n</output_tail>"
-    )
+    return form.write(result.status, output), rest if submits else None
 
 
 async def _submit(conversation: Conversation, box: Box, patch: str) -> None:
-    """Submit a patch, or how the work folder differs; nothing where the diff is too long."""
-    with suppress(OSError):
-        conversation.submit(patch if patch.strip() else await box.diff())
-
-
-NOT_EXECUTED = _observation(-1, "", "action was not executed")
+    """Submit a patch, or how the work folder differs. Of a diff that cannot be whole, what fits is
+    submitted, and a line says what is left out.
+    """
+    if patch.strip():
+        conversation.submit(patch)
+        return
+    diff, left_out = await box.fitting_diff()
+    if left_out:
+        log.warning("task %s: the submitted diff lacks %s", conversation.task.id, left_out)
+    conversation.submit(diff)

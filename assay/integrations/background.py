@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 
 from assay.errors import DataError, SandboxError
 from assay.judge import Job, Judge
-from assay.judge.protocol import CANNOT
-from assay.judge.verdict import is_tasks_fault
 from assay.rewards.tests import score_execution
 from assay.sandbox.limits import Limits
-from assay.types import Execution
+from assay.types import Execution, Verdict
 
 T = TypeVar("T")
 _shared: dict[tuple[int, Limits | None, int | None, bool], BackgroundJudge] = {}
@@ -89,9 +87,9 @@ def score(where: str, job: Job, fraction: bool = False, slots: int | None = None
     """
     (execution,) = shared(slots=slots).run([job])
     value = score_execution(execution, fraction=fraction)
-    if is_tasks_fault(execution):
+    if execution.verdict is Verdict.UNJUDGED:
         raise DataError(
-            f"{where}: the task cannot be judged: {execution.detail.removeprefix(CANNOT)}"
+            f"{where}: the task cannot be judged ({execution.cause}): {execution.detail}"
         )
     if value is None:
         raise SandboxError(f"{where}: the machine could not judge a program: {execution.detail}")

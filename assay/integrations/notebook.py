@@ -5,18 +5,16 @@ Standard input holds [cells, seconds for each]; each cell adds a line of JSON to
 
 from __future__ import annotations
 
-import ast
 import builtins
 import json
-import linecache
 import os
 import signal
 import sys
 import tempfile
-import traceback
-import types
 from pathlib import Path
 from typing import Any
+
+from assay.sandbox.blocks import described, new_main, run_block
 
 RESULTS = ".cells"
 SHOWN = 65_536
@@ -29,11 +27,11 @@ def main() -> None:
     files = [tempfile.TemporaryFile(buffering=0) for _ in range(2)]  # noqa: SIM115  until the end
     for standard, file in enumerate(files, start=1):
         os.dup2(file.fileno(), standard)
-    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    names = new_main()
     signal.signal(signal.SIGALRM, too_long)
     with Path(RESULTS).open("w") as results:
         for number, source in enumerate(cells, start=1):
-            result = run_cell(source, f"<cell {number}>", module.__dict__, seconds)
+            result = run_cell(source, f"<cell {number}>", names, seconds)
             result |= {"stdout": written(1, sys.stdout), "stderr": written(2, sys.stderr)}
             print(json.dumps(result), file=results, flush=True)
 
@@ -46,7 +44,6 @@ def too_long(*_: object) -> None:
 def run_cell(source: str, name: str, names: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What a cell displays, which is the value of its last expression, and what it raises."""
     display: list[dict[str, str]] = []
-    error: list[dict[str, Any]] = []
 
     def show(value: object) -> None:
         if value is not None:
@@ -54,23 +51,18 @@ def run_cell(source: str, name: str, names: dict[str, Any], seconds: float) -> d
             builtins._ = value  # type: ignore[attr-defined]
 
     sys.displayhook = show
-    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        tree = ast.parse(source, name)
-        last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        exec(compile(tree, name, "exec", dont_inherit=True), names)
-        exec(compile(ast.Interactive(last), name, "single", dont_inherit=True), names)
-    except BaseException as raised:  # noqa: BLE001  the cell's own code: whatever it raises is its answer
-        trace = raised.__traceback__
-        while trace and not trace.tb_frame.f_code.co_filename.startswith("<cell"):
-            trace = trace.tb_next
-        summary = traceback.TracebackException(type(raised), raised, trace)
-        error.append({"ename": type(raised).__name__, "evalue": str(summary),
-                      "traceback": list(summary.format())})  # fmt: skip
+        raised = run_block(source, name, names)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return {"display": display, "error": error}
+    if raised is None:
+        return {"display": display, "error": []}
+    summary = described(raised, name)
+    error = {
+        "ename": type(raised).__name__, "evalue": str(summary), "traceback": list(summary.format()),
+    }  # fmt: skip
+    return {"display": display, "error": [error]}
 
 
 def written(descriptor: int, stream: Any) -> str:

@@ -7,21 +7,25 @@ import ipaddress
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from assay.agents.uvicorn_server import KEEP_ALIVE_SECONDS
 from assay.errors import SettingsError
+from assay.integrations.readers import Readers
 from assay.integrations.service import Bounds, build
 from assay.judge import Judge
+from assay.judges.terms import require_sendable
+from assay.paths import read_bytes
 
 HEADER_SECONDS = 10.0
 """Time in which a client must send a request's head."""
-KEEP_ALIVE_SECONDS = 30
-"""How long a connection may stay open without a request."""
 STALLED_SECONDS = 60
 """How long a client may leave an answer unread."""
 DRAIN_SECONDS = 10
@@ -60,28 +64,40 @@ async def serve(
     token_file: Path | None,
     bounds: Bounds,
     announce: Callable[[str], None],
+    plugins: Sequence[Path] = (),
 ) -> None:
     """Serve `judge` until SIGINT or SIGTERM; port 0 takes a free port. `announce` gets the address.
+    plugins: files of plug-ins that are loaded.
 
     Raises SettingsError for an address that is not available, or that other machines can reach
     without a token.
     """
     token = token_of(host, token_file)
-    with listening(host, port) as listener:
+    with listening(host, port) as listener, closing(Readers(plugins)) as readers:
         async with judge:
-            config = uvicorn.Config(
-                build(judge, bounds, token), lifespan="off", http=Impatient, ws="none",
-                log_level="error",
-                access_log=False, server_header=False, proxy_headers=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=DRAIN_SECONDS,
-                limit_concurrency=judge.slots + bounds.waiting + SPARE,
-            )  # fmt: skip
-            host, port = listener.getsockname()[:2]
-            announce(f"assay serves on http://{f'[{host}]' if ':' in host else host}:{port}")
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)  # uvicorn catches and raises them again
-            await uvicorn.Server(config).serve(sockets=[listener])
+            app = build(judge, bounds, readers, token)
+            most = judge.slots + bounds.waiting + SPARE
+            await until_stopped(
+                app, listener, lambda origin: announce(f"assay serves on {origin}"), most
+            )
+
+
+async def until_stopped(
+    app: ASGIApp, listener: socket.socket, announce: Callable[[str], None], most: int | None = None
+) -> None:
+    """Serve an application until SIGINT or SIGTERM, to up to `most` connections at once. `announce`
+    gets its URL without a path.
+    """
+    config = uvicorn.Config(
+        app, lifespan="off", http=Impatient, ws="none", log_level="error", access_log=False,
+        server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS, limit_concurrency=most,
+    )  # fmt: skip
+    host, port = listener.getsockname()[:2]
+    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # uvicorn catches and raises them again
+    await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def token_of(host: str, file: Path | None) -> str | None:
@@ -89,14 +105,18 @@ def token_of(host: str, file: Path | None) -> str | None:
     missing.
     """
     try:
-        token = (file.read_text() if file else os.environ.get("ASSAY_TOKEN", "")).strip()
+        token = (read_bytes(file).decode() if file else os.environ.get("ASSAY_TOKEN", "")).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the token file {file} cannot be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise SettingsError(
+            f"the token file {file} cannot be read ({why}); name a file that holds the token"
+        ) from None
     if file and not token:
         raise SettingsError(f"the token file {file} is empty; write a long random word into it")
+    require_sendable(token, f"the token file {file}" if file else "ASSAY_TOKEN")
     if not token and not is_loopback(host):
         raise SettingsError(
-            f"{host} can be reached from other machines; give a token with --token-file or"
+            f"{host!r} can be reached from other machines; give a token with --token-file or"
             " ASSAY_TOKEN, or serve on 127.0.0.1"
         )
     return token or None
@@ -115,9 +135,9 @@ def listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:  # Python has no other for an odd name
         raise SettingsError(
-            f"cannot listen on {host}, port {port}: {error}; choose another --host or --port"
+            f"cannot listen on {host!r}, port {port}: {error}; choose another --host or --port"
         ) from None
     # asyncio does not, and a kept connection would wait 40 ms for each answer
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import ipaddress
 import json
 import time
 from collections.abc import (
@@ -19,13 +20,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -34,27 +33,37 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay import extract
-from assay.errors import AssayError, DataError, MachineError, UserError
+from assay.bounded import BoundedDict
+from assay.errors import AssayError, DataError, MachineError, NotInstalledError, UserError
 from assay.http import AMBIGUOUS
-from assay.integrations import notebook, openapi, wire
+from assay.integrations import bodies, notebook, openapi, responses
+from assay.integrations.bodies import Work
 from assay.integrations.notebook import RESULTS
+from assay.integrations.readers import Readers
+from assay.integrations.reading import NotJsonError, read
 from assay.judge import Job, Judge, Run
 from assay.judge.codec_types import CodecError
-from assay.judge.verdict_cache import BoundedDict
-from assay.judges.terms import FULL, KEPT_TASKS, terms_of
+from assay.judges.terms import FULL, KEPT_MB, KEPT_TASKS, NOT_INSTALLED, terms_of
 from assay.languages import language_named
+from assay.sandbox import blocks
+from assay.sandbox.fair_use import CLIENT
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.kernel import MIB
+from assay.sandbox.standalone import standalone
+from assay.strict_json import strict_json
 from assay.types import Execution, Task, Verdict
 
 T = TypeVar("T")
+R = TypeVar("R", bound=bodies.Request)
 Endpoint = Callable[..., Awaitable[Response]]
+READ_HERE = 16_384
+"""Bytes of a body that is read in the event loop: in some milliseconds. Processes read others."""
 GONE = 499
 """nginx's status for a client that hung up; only the metrics see it."""
 READ_ON = 8
 """An oversized body is read up to this many times the limit: hanging up on unread data would lose
 the answer."""
-NOTEBOOK = Path(notebook.__file__).read_text()
+NOTEBOOK = standalone(notebook, blocks)
 OPEN = ("/health", "/openapi.json")
 """Paths that need no token: monitoring and documentation."""
 
@@ -99,28 +108,36 @@ class Metrics:
 class Service:
     """The endpoints of one open judge."""
 
-    def __init__(self, judge: Judge, bounds: Bounds) -> None:
+    def __init__(self, judge: Judge, bounds: Bounds, readers: Readers) -> None:
         self.judge = judge
+        self.readers = readers
         self.bounds = bounds
         self.metrics = Metrics()
-        self.tasks: BoundedDict[str, Task] = BoundedDict(KEPT_TASKS)
+        self.tasks: BoundedDict[str, Task] = BoundedDict(KEPT_TASKS, KEPT_MB)
         self.admitted = 0
 
-    async def judge_one(self, request: Request, body: wire.JudgeRequest) -> Response:
+    async def judge_one(self, request: Request, work: Work) -> Response:
         """Judge one program."""
-        execution = await self.unless_gone(request, self.judge.run(body.job(sent=self.tasks)))
+        if isinstance(work.request, bodies.JudgeRequest):
+            job = work.request.job(sent=self.tasks)
+        else:
+            (job,) = work.jobs
+            if work.key is not None:
+                job = replace(job, task=self.tasks.setdefault(work.key, job.task))
+        execution = await self.unless_gone(request, self.judge.run(job))
         return answer(asdict(self.counted(execution)))
 
-    async def judge_many(self, request: Request, body: wire.BatchRequest) -> Response:
+    async def judge_many(self, request: Request, work: Work) -> Response:
         """Judge many programs; answers a line of JSON for each as it ends, with its index."""
-        jobs = body.all_jobs()
+        jobs = work.jobs
 
         async def lines() -> AsyncIterator[str]:
             with self.place():
                 yield ""
                 try:
                     async for index, execution in self.judge.stream(jobs, skip_refused=True):
-                        yield json.dumps({"index": index, **asdict(self.counted(execution))}) + "\n"
+                        row = {"index": index, **asdict(self.counted(execution))}
+                        yield strict_json(row) + "\n"
                 except AssayError as error:
                     yield json.dumps({"error": str(error)}) + "\n"
 
@@ -128,21 +145,23 @@ class Service:
         await anext(stream)  # takes the place: a full service refuses before the answer starts
         return StreamingResponse(stream, media_type="application/x-ndjson")
 
-    async def run_code(self, request: Request, body: wire.RunRequest) -> Response:
+    async def run_code(self, request: Request, work: Work) -> Response:
         """Run a program on standard input, as SandboxFusion does."""
+        body = request_of(work, bodies.RunRequest)
         folder = body.folder(language_named(body.language).source)
         run = self.judge.execute(
             body.code, body.stdin or "", body.run_timeout, body.language,
             folder if folder.files or folder.fetch else None,
         )  # fmt: skip
-        return answer(wire.run_answer(await self.finished(request, run)))
+        return answer(responses.run_answer(await self.finished(request, run)))
 
-    async def run_jupyter(self, request: Request, body: wire.JupyterRequest) -> Response:
+    async def run_jupyter(self, request: Request, work: Work) -> Response:
         """Run a notebook's cells, as SandboxFusion does; a cell that raises ends none after it."""
+        body = request_of(work, bodies.JupyterRequest)
         folder = body.folder(language_named("python").source, RESULTS)
         cells = json.dumps([body.cells, body.cell_timeout])
         run = self.judge.execute(NOTEBOOK, cells, body.total_timeout, folder=folder)
-        return answer(wire.jupyter_answer(await self.finished(request, run), len(body.cells)))
+        return answer(responses.jupyter_answer(await self.finished(request, run), len(body.cells)))
 
     async def finished(self, request: Request, work: Coroutine[Any, Any, Run]) -> Run:
         """What came of a program, counted. Raises HTTPException where its files are too large."""
@@ -154,30 +173,32 @@ class Service:
         self.counted(run.execution)
         return run
 
-    async def get_prompts(self, request: Request, body: wire.PromptsRequest) -> Response:
+    async def get_prompts(self, request: Request, work: Work) -> Response:
         """The prompts of a task set, as SandboxFusion gives them."""
+        body = request_of(work, bodies.PromptsRequest)
         tasks = await self.tasks_of(request, body.dataset)
-        return answer(wire.prompts_answer(tasks.values(), body))
+        return answer(responses.prompts_answer(tasks.values(), body))
 
-    async def submit(self, request: Request, body: wire.SubmitRequest) -> Response:
+    async def submit(self, request: Request, work: Work) -> Response:
         """Judge a completion on a task of a task set, as SandboxFusion does."""
+        body = request_of(work, bodies.SubmitRequest)
         task = (await self.tasks_of(request, body.dataset)).get(str(body.id))
         if task is None:
             raise DataError(f"id: {body.dataset!r} has no task {body.id!r}; see /get_prompts")
         program = extract.program(task, body.completion)
         execution = await self.unless_gone(request, self.judge.run(Job(task, program)))
-        return answer(wire.submit_answer(body, task, program, self.counted(execution)))
+        return answer(responses.submit_answer(body, task, program, self.counted(execution)))
 
-    async def evaluate(self, request: Request, body: wire.CasesRequest) -> Response:
+    async def evaluate(self, request: Request, work: Work) -> Response:
         """Judge a completion on test cases, as SandboxFusion does."""
-        program, jobs = body.program_and_jobs()
+        body = request_of(work, bodies.CasesRequest)
         every = bool(body.config.extra and body.config.extra.run_all_cases)
-        executions = await self.unless_gone(request, self.each_case(jobs, every))
-        return answer(wire.cases_answer(body, program, executions))
+        executions = await self.unless_gone(request, self.each_case(work.jobs, every))
+        return answer(responses.cases_answer(body, work.program, executions))
 
     async def tasks_of(self, request: Request, dataset: str) -> dict[str, Task]:
         """The tasks of a set by their ids."""
-        return await self.unless_gone(request, asyncio.to_thread(wire.tasks_of, dataset))
+        return await self.unless_gone(request, asyncio.to_thread(bodies.tasks_of, dataset))
 
     async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
         """The executions in order of the cases; without `to_the_end` up to the first failure."""
@@ -231,19 +252,24 @@ class Service:
         finally:
             self.admitted -= 1
 
-    async def fields(self, request: Request) -> dict[str, Any]:
-        """The request's JSON object. Raises HTTPException for another, too large or slow body."""
-        kind, _, _ = request.headers.get("content-type", "").partition(";")
-        if kind.strip().lower() != "application/json":  # no web page can send it, unasked
+    async def work(self, request: Request, kind: type[bodies.Request]) -> Work:
+        """What the request asks for. Raises HTTPException for a body that is no JSON, too large or
+        too slow, DataError for what it holds.
+        """
+        form, _, _ = request.headers.get("content-type", "").partition(";")
+        if form.strip().lower() != "application/json":  # no web page can send it, unasked
             raise HTTPException(415, "send JSON, with Content-Type: application/json")
-        body = await self.body(request)
-        try:
-            fields = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise HTTPException(400, f"the body is not valid JSON: {error}") from None
-        if not isinstance(fields, dict):
-            raise HTTPException(422, f"the body is a JSON {type(fields).__name__}; send an object")
-        return fields
+        body = bytes(await self.body(request))
+        if len(body) <= READ_HERE:
+            return read(kind.__name__, body)
+        reading = await self.unless_gone(
+            request,
+            self.readers.read(kind.__name__, body, self.judge.limits, self.judge.stop_early),
+        )
+        if reading.work.key not in self.tasks:
+            for prepared in reading.prepared:
+                self.judge.adopt(prepared)
+        return reading.work
 
     async def body(self, request: Request) -> bytearray:
         """The body. Raises HTTPException if it is too large, too slow, or the client hangs up."""
@@ -297,6 +323,7 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
             status = message.get("status", status)
             await send(message)
 
+        CLIENT.set(client_of(scope))
         headers = dict(scope["headers"])
         header = headers.get(b"authorization", b"")
         path = scope["path"] if scope["path"] in paths else "other"
@@ -315,23 +342,23 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
     return serve
 
 
-def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
+def build(judge: Judge, bounds: Bounds, readers: Readers, token: str | None = None) -> ASGIApp:
     """The application over an open judge."""
-    service = Service(judge, bounds)
-    posts: dict[str, tuple[Endpoint, type[BaseModel]]] = {
-        "/judge": (service.judge_one, wire.JudgeRequest),
-        "/judge/batch": (service.judge_many, wire.BatchRequest),
-        "/run_code": (service.run_code, wire.RunRequest),
-        "/run_jupyter": (service.run_jupyter, wire.JupyterRequest),
-        "/get_prompts": (service.get_prompts, wire.PromptsRequest),
-        "/submit": (service.submit, wire.SubmitRequest),
-        "/common_evaluate_batch": (service.evaluate, wire.CasesRequest),
+    service = Service(judge, bounds, readers)
+    posts: dict[str, tuple[Endpoint, type[bodies.Request]]] = {
+        "/judge": (service.judge_one, bodies.JudgeRequest),
+        "/judge/batch": (service.judge_many, bodies.BatchRequest),
+        "/run_code": (service.run_code, bodies.RunRequest),
+        "/run_jupyter": (service.run_jupyter, bodies.JupyterRequest),
+        "/get_prompts": (service.get_prompts, bodies.PromptsRequest),
+        "/submit": (service.submit, bodies.SubmitRequest),
+        "/common_evaluate_batch": (service.evaluate, bodies.CasesRequest),
     }
 
-    def parsed(endpoint: Endpoint, model: type[BaseModel]) -> Endpoint:
+    def parsed(endpoint: Endpoint, model: type[bodies.Request]) -> Endpoint:
         @wraps(endpoint)
         async def serve(request: Request) -> Response:
-            return await endpoint(request, model.model_validate(await service.fields(request)))
+            return await endpoint(request, await service.work(request, model))
 
         return serve
 
@@ -346,9 +373,10 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
             HTTPException: lambda request, error: refused(
                 error.status_code, error.detail, error.headers
             ),
-            wire.UnknownTaskError: lambda request, error: refused(404, str(error)),
+            NotJsonError: lambda request, error: refused(400, str(error)),
+            bodies.UnknownTaskError: lambda request, error: refused(404, str(error)),
             UserError: lambda request, error: refused(422, str(error)),
-            ValidationError: lambda request, error: refused(422, faults(error)),
+            NotInstalledError: lambda request, error: refused(NOT_INSTALLED, str(error)),
             CodecError: lambda request, error: refused(422, str(error)),
             MachineError: lambda request, error: refused(503, str(error), {"Retry-After": "1"}),
             RecursionError: lambda request, error: refused(422, "the request is nested too deeply"),
@@ -361,11 +389,22 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
     return front(app, frozenset(route.path for route in routes), service.metrics, token)
 
 
+def client_of(scope: Scope) -> str:
+    """Who sends a request, for fairness: the address that the connection comes from. Of IPv6's only
+    the first half, since one machine may have all others of its network.
+    """
+    host, _ = scope.get("client") or ("", 0)
+    if ":" not in host:
+        return str(host)
+    address = ipaddress.IPv6Address(host)
+    return str(address.ipv4_mapped or f"{int(address) >> 64:x}")
+
+
 def answer(
     content: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """JSON in ASCII: programs may print text that UTF-8 cannot encode."""
-    return Response(json.dumps(content), status, headers, media_type="application/json")
+    return Response(strict_json(content), status, headers, media_type="application/json")
 
 
 def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -373,11 +412,10 @@ def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> 
     return answer({"error": " ".join(why.split())[:500]}, status, headers)
 
 
-def faults(error: ValidationError) -> str:
-    """Each wrong field, and why it is wrong."""
-    return "; ".join(
-        f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
-    )
+def request_of(work: Work, kind: type[R]) -> R:
+    """The request of which the work is made."""
+    assert isinstance(work.request, kind)
+    return work.request
 
 
 async def _hung_up(request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,8 +30,9 @@ def code_reward(
 
     The columns are the fields of assay's task files: `tests` and `entry_point`, or `test_list` and
     `code`, and so on. With `fraction` the reward is the share of tests passed. Where the machine
-    failed, it is None, which TRL leaves out; the metric `machine_failures` counts those. Raises
-    DataError for a row without usable tests, SandboxError for a broken judge.
+    failed, or the row cannot be judged, it is None, which TRL leaves out; the metrics
+    `machine_failures` and `unjudged` count those. Raises DataError for a row without usable tests,
+    SandboxError for a broken judge.
     """
 
     def passes_tests(
@@ -49,8 +51,9 @@ def code_reward(
             jobs.append(Job(task, program(task, text_of(completion))))
         executions = shared(limits, slots, allow_weak).run(jobs)
         if "log_metric" in columns:
-            failures = sum(execution.verdict is Verdict.INFRA for execution in executions)
-            columns["log_metric"]("machine_failures", failures)
+            verdicts = Counter(execution.verdict for execution in executions)
+            columns["log_metric"]("machine_failures", verdicts[Verdict.INFRA])
+            columns["log_metric"]("unjudged", verdicts[Verdict.UNJUDGED])
         return [score_execution(execution, fraction=fraction) for execution in executions]
 
     return passes_tests

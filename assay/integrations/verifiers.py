@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
+from pathlib import Path
 
 import verifiers.v1 as vf
 
+from assay.content import digest_of
 from assay.extract import program
 from assay.integrations.background import score
 from assay.judge import Job
 from assay.prompts import messages
+from assay.task_specs import split_spec
 from assay.tasks import load
 from assay.types import Task
 
@@ -75,6 +78,12 @@ class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):
             )
 
 
-@cache
 def _tasks(source: str) -> dict[str, Task]:
+    """The tasks of a set by their ids; a file is read again once its content is another."""
+    file = Path(split_spec(source)[1])
+    return _loaded(source, digest_of(file) if file.is_file() else "")
+
+
+@lru_cache(8)
+def _loaded(source: str, content: str) -> dict[str, Task]:
     return {task.id: task for task in load(source)}

@@ -9,7 +9,7 @@ from typing import Any
 from assay import extract
 from assay.errors import DataError
 from assay.integrations.background import score
-from assay.integrations.cases import task_of
+from assay.integrations.case_rows import task_of
 from assay.judge import Job
 
 

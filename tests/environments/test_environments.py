@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from assay import environments
 from assay.cli import app
 from assay.errors import DataError, SettingsError
+from assay.evaluate import evaluate_model
 from assay.registry import load_plugins
 from assay.types import Check, Task, Verdict
 from tests.rollout.talks import ADD, RIGHT, WRONG, talk
@@ -35,6 +36,71 @@ PAGE = (Path(__file__).parent.parent.parent / "docs" / "environments.md").read_t
 def test_a_wrong_setting_is_refused_with_a_hint(table: dict[str, object], complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         environments.build(table)
+
+
+SERVICES = ("http://judge:8080",)
+MINE = """
+{future}
+from assay import environments
+from assay.environments import Conversation, LocalConversation, environment
+class Mine(LocalConversation): pass
+@environment
+async def {name}(conversation: {asks}, *, turns: int = 2) -> None:
+    "Mine."
+"""
+
+
+@pytest.mark.parametrize("name", [*environments.environments])
+def test_an_environment_that_runs_programs_is_refused_where_services_judge(name: str) -> None:
+    environments.build({"name": name})
+    if name in ("python_tool", "shell"):
+        with pytest.raises(SettingsError, match=rf"{name}.*judge\.servers"):
+            environments.build({"name": name}, SERVICES)
+    else:
+        environments.build({"name": name}, SERVICES)
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations"])
+@pytest.mark.parametrize(
+    ("asks", "refused"),
+    [("Conversation", False), ("LocalConversation", True), ("Mine", True), ("object", False)],
+)
+def test_an_own_environment_says_by_a_type_that_it_runs_programs(
+    asks: str, refused: bool, future: str, tmp_path: Path
+) -> None:
+    name = f"runs_{asks}_{bool(future)}".lower()
+    (tmp_path / "mine.py").write_text(MINE.format(future=future, name=name, asks=asks))
+    load_plugins(["mine.py"], tmp_path)
+    built = environments.build({"name": name, "turns": 3})
+    assert built.runs_programs is refused
+    assert built.turns == 3
+
+
+TABLES = """
+steps = 2
+[policy]
+model = "tiny"
+[tasks]
+train = ["drills"]
+[algorithm]
+name = "grpo"
+[environment]
+name = "python_tool"
+[judge]
+servers = ["http://127.0.0.1:9"]
+"""
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_a_command_refuses_it_in_one_line_before_it_asks_a_service(
+    command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(TABLES)
+    words = [command, str(tmp_path / "run.toml"), "--folder", str(tmp_path / "runs")]
+    with pytest.raises(SettingsError, match=r"python_tool.*judge\.servers") as refused:
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_repair_needs_one_task_with_a_visible_check() -> None:
@@ -79,5 +145,11 @@ def test_the_page_has_a_row_for_every_environment() -> None:
     every = environments.environments
     own = [name for name in every if every[name].run.__module__.startswith("assay.")]
     assert re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE) == sorted(
-        own, key=["single_turn", "repair", "python_tool", "shell", "patch"].index
+        own, key=["single_turn", "repair", "python_tool", "shell", "patch", "program"].index
     )
+
+
+def test_an_evaluation_refuses_it_before_anything_is_loaded() -> None:
+    changes = {"environment.name": "shell", "judge.servers": SERVICES}
+    with pytest.raises(SettingsError, match=r"shell.*judge\.servers"):
+        evaluate_model("HuggingFaceTB/SmolLM2-135M", "drills", changes)

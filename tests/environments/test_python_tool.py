@@ -18,7 +18,7 @@ from assay import environments, rewards
 from assay.engines.base import Sampling
 from assay.engines.openai import hosted_chat
 from assay.environments.python_tool import instructions
-from assay.extract.tool_calls import HERMES
+from assay.extract.call_formats import call_formats
 from assay.judge import Judge
 from assay.rollout.attempt import PromptedTask, RolloutContext
 from assay.rollout.group import group
@@ -30,12 +30,16 @@ from assay.types import Call, Check, Exchange, Rollout, Task, ToolCall, Turn, Ve
 from tests.judge.jobs import ADD, RIGHT
 from tests.judge.opened import with_judge
 from tests.judge.processes import descendants
+from tests.policy.test_call_formats import FORMATS
 from tests.policy.test_chat import chat_of
 from tests.policy.test_chat_templates import chat_of as template_chat_of
+from tests.policy.test_tool_templates import chat_of as tool_chat_of
 from tests.rollout import talks
 from tests.rollout.talks import plain, talk
 from tests.rollout.test_play import learned, played
 from tests.scripted import ScriptedEngine
+
+HERMES = call_formats["hermes"]
 
 ALONE = "Python in <code>...</code> is run, and its output shown, before you answer."
 USE = (
@@ -141,9 +145,7 @@ def test_a_machine_that_fails_an_interpreter_loses_the_rollout_and_scores_nothin
         again.
         """
         end = time.monotonic() + 5
-        while not (
-            found := [pid for pid in descendants(judge._sandbox._process.pid) if is_stopped(pid)]
-        ):
+        while not (found := [pid for pid in descendants(judge.pid) if is_stopped(pid)]):
             assert time.monotonic() < end
         os.kill(found[0], signal.SIGKILL)
 
@@ -298,3 +300,27 @@ def test_calls_of_the_chat_template_share_a_session_and_their_tokens_stay_one_sa
     learned_tokens = [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
     assert learned_tokens == [token for turn in rollout.turns for token in turn.completion.tokens]
     assert chat.tokenizer.decode(sample.tokens).count("<tool_response>") == 3
+
+
+@pytest.mark.parametrize("name", ["gptoss", "gemma4_v5", "minimax_m2", "mistral_nemo"])
+def test_a_session_goes_on_where_the_template_asks_for_calls_as_fields(
+    tmp_path: Path, name: str
+) -> None:
+    chat = tool_chat_of(tmp_path, name)
+    form = call_formats[FORMATS[name]]
+    codes = ("x = 3\nprint(x)", "print(x + 1)")
+    calls = [form.block(ToolCall("python", {"code": code})) for code in codes]
+    ends = "So.</think>\n\n" if name == "minimax_m2" else ""  # its prompt opens a thought
+    rollout, asked = talk(
+        *calls, f"{ends}```python\n{talks.RIGHT}```", chat=chat, sampling=Sampling(1000),
+        environment={"name": "python_tool", "tool_calls": "template"},
+    )  # fmt: skip
+    assert [turn.results for turn in rollout.turns] == [
+        ("<output>\n3\n</output>",),
+        ("<output>\n4\n</output>",),
+        (),
+    ]
+    assert rollout.passed
+    last = chat.tokenizer.decode(asked[-1].prompt)
+    assert last.index(codes[0].partition("\n")[0]) < last.index("<output>")
+    assert last.count("<output>") == 2

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.endpoint_answers import EndpointAnswer
 from assay.engines.base import Sampling
 from assay.engines.openai import HostedChat, _completion, hosted_chat
-from assay.environments.shell import BASH, NOT_EXECUTED, TEXTS
+from assay.environments.shell import BASH
+from assay.environments.shell_texts import FORMS, TEXTS
 from assay.errors import SettingsError
-from assay.extract.tool_calls import HERMES
+from assay.extract.call_formats import call_formats
 from assay.policy.chat import Chat
 from assay.rollout.samples import to_samples
 from assay.types import Rollout, ToolCall, Verdict
@@ -21,6 +24,9 @@ from tests.environments.repositories import FIX, repository
 from tests.policy.test_chat_templates import chat_of
 from tests.rollout.talks import Writer, talk
 
+HERMES = call_formats["hermes"]
+
+NOT_EXECUTED = FORMS["xml"].write(-1, "", "action was not executed")
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 EDIT = "sed -i 's/a - b/a + b/' calc.py"
 
@@ -142,17 +148,98 @@ def test_calls_of_the_chat_template_run_and_their_tokens_stay_one_sample(
     assert learned == [*first.completion.tokens, *second.completion.tokens]
 
 
-def test_a_call_that_cannot_be_run_is_told_in_its_place_and_none_runs(
+def test_a_reply_that_cannot_be_used_leaves_the_conversation_and_none_of_it_runs(
     folder: Path, tmp_path: Path
 ) -> None:
+    chat = chat_of(folder, "qwen2_5")
     wrong = f'{calls("touch x")}\n<tool_call>\n{{"name": "python"}}\n</tool_call>'
     rollout = worked(
-        tmp_path, wrong, "No call.", calls("ls"), calls(SUBMIT), chat=chat_of(folder, "qwen2_5")
+        tmp_path, calls("pwd"), wrong, "No call.", calls("ls"), calls(SUBMIT), chat=chat
     )
-    assert rollout.turns[0].results[0] == NOT_EXECUTED
-    assert "Unknown tool 'python'" in rollout.turns[0].results[1]
-    assert TEXTS["no_calls"] in rollout.turns[1].observation
-    assert "x" not in rollout.turns[2].observation.split("\n")
+    first, unknown, absent, listed, _ = rollout.turns
+    assert not unknown.results
+    assert "Unknown tool 'python'" in unknown.observation
+    assert TEXTS["no_calls"] in absent.observation
+    assert "x" not in listed.observation.split("\n")
+    text = chat.tokenizer.decode(listed.prompt_tokens)
+    assert "touch x" not in text
+    assert "No call." not in text
+    users = text.partition(first.results[0])[2].split("<|im_start|>user")
+    assert len(users) == 3, "both errors follow each other"
+
+
+def test_what_is_sampled_before_and_after_a_reply_that_leaves_is_learned_once(
+    folder: Path, tmp_path: Path
+) -> None:
+    rollout = worked(
+        tmp_path, calls("pwd"), "No call.", calls("ls"), calls(SUBMIT),
+        chat=chat_of(folder, "qwen2_5"),
+    )  # fmt: skip
+    samples = to_samples([[rollout]])
+    learned = [
+        [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
+        for sample in samples
+    ]
+    first, absent, *others = (turn.completion.tokens for turn in rollout.turns)
+    assert learned == [[*first, *absent], [*others[0], *others[1]]]
+    (rest,) = (sample.tokens for sample in samples[1:])
+    assert tuple(rest[: len(rollout.turns[0].prompt_tokens) + len(first)]) == (
+        *rollout.turns[0].prompt_tokens, *first
+    ), "the tokens before stay those that were sampled"  # fmt: skip
+
+
+@pytest.mark.parametrize("template", ["mistral_v0_3", "gemma3", "llama2"])
+def test_a_template_that_wants_turns_keeps_the_reply_that_cannot_be_used(
+    folder: Path, tmp_path: Path, template: str
+) -> None:
+    chat = chat_of(folder, template)
+    assert not chat.takes_users_in_a_row
+    rollout = worked(tmp_path, "No call.", block("ls"), block(SUBMIT), chat=chat, tool_calls="text")
+    assert len(rollout.turns) == 3
+    assert "No call." in chat.tokenizer.decode(rollout.turns[1].prompt_tokens)
+
+
+def test_observations_have_the_form_of_mini_yaml_too(tmp_path: Path) -> None:
+    rollout = worked(
+        tmp_path, block("echo '<é> & co'"), block("sleep 9"), block("printf '%10003s'"), "Hm.",
+        turns=4, seconds=1.0, observations="json",
+    )  # fmt: skip
+    short, late, long, wrong = (turn.observation for turn in rollout.turns)
+    assert short == ('{\n  "returncode": 0,\n  "output": "\\u003c\\u00e9\\u003e \\u0026 co\\n"\n}')
+    assert late == (
+        '{\n  "returncode": -1,\n  "output": "", "exception_info": "An error occurred while'
+        ' executing the command: Command \\u0027sleep 9\\u0027 timed out after 1 seconds"\n}'
+    )
+    assert json.loads(long) == {
+        "returncode": 0, "output_head": " " * 5000, "output_tail": " " * 5000, "elided_chars": 3,
+        "warning": "Output too long.",
+    }  # fmt: skip
+    assert wrong.endswith("FINAL_OUTPUT`\nwithout any other command.")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "d=$(printf 'd%.0s' $(seq 200)); for n in $(seq 25); do mkdir $d && cd $d || exit; done;"
+        " touch x",
+        "for n in $(seq 9); do head -c 3000000 /dev/urandom > big$n; done",
+        "head -c 9G /dev/zero > $TMPDIR/full; ! echo x > $TMPDIR/more",
+        "head -c 9000000 /dev/urandom > new; echo x > small; chmod 0 tests; chmod 0 $TMPDIR",
+    ],
+    ids=["a folder too deep", "a diff too large", "a full disk", "what cannot be read"],
+)  # fmt: skip
+def test_of_a_change_that_is_no_diff_what_fits_is_submitted_and_the_rest_is_said(
+    command: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rollout = worked(tmp_path, block(EDIT), block(command), block(SUBMIT))
+    program = rollout.turns[-1].program
+    assert program is not None
+    assert "+    return a + b" in program
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+    warnings = [row.message for row in caplog.records if "the submitted diff lacks" in row.message]
+    assert len(warnings) <= 1
+    assert warnings or "full" in command or os.getuid() == 0
 
 
 def test_a_template_without_tools_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
@@ -167,8 +254,10 @@ def test_calls_that_an_endpoint_answers_with_are_read() -> None:
     for given, status in (
         (message, "ok"),
         ({"tool_calls": [{"function": broken}]}, "invalid_json"),
+        ({"tool_calls": [{"function": function | {"arguments": {"command": "ls"}}}]}, "ok"),
     ):
-        read = _completion({"choices": [{"message": given, "finish_reason": "tool_calls"}]})
+        answer = {"choices": [{"message": given, "finish_reason": "tool_calls"}]}
+        read = _completion(EndpointAnswer.model_validate(answer))
         assert [call.status for call in HERMES.parse(read.text, (BASH,))] == [status]
         assert read.ended == "stop"
 

@@ -82,5 +82,7 @@ def test_a_failure_of_the_machine_is_an_error_and_no_zero(monkeypatch: pytest.Mo
 
 def test_a_faulty_task_is_the_users_to_mend_and_has_no_score() -> None:
     broken = task("f", "assert f() == 1", setup="1 / 0")
-    with pytest.raises(DataError, match="row 3: the task cannot be judged: the task's setup fails"):
+    with pytest.raises(
+        DataError, match=r"row 3: the task cannot be judged \(task\): the task's setup"
+    ):
         score("row 3", Job(broken, "def f(): return 1"), slots=1)

@@ -111,5 +111,5 @@ def test_a_ground_truth_that_is_none_is_refused(truth: Any, why: str) -> None:
 
 def test_a_sample_that_the_judge_cannot_judge_is_the_users_to_mend_and_no_zero() -> None:
     crossing = ["assert apply(object(), 1) == 1"]
-    with pytest.raises(DataError, match="apps: the task cannot be judged: this test passes"):
+    with pytest.raises(DataError, match=r"apps: the task cannot be judged \(carry\): this test"):
         compute_score("apps", "```python\ndef apply(f, x): return f(x)\n```", crossing)

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="the service needs `pip install -e '.[serve]'`")
-
 from tests.integrations.server import Server, serving
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "service.md").read_text()

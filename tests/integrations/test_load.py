@@ -11,8 +11,6 @@ import pytest
 
 from tests.integrations.server import ROOT, serving, until
 
-pytest.importorskip("starlette", reason="the service needs `pip install -e '.[serve]'`")
-
 
 def bench() -> ModuleType:
     spec = importlib.util.spec_from_file_location("bench_serve", ROOT / "bench" / "serve.py")

@@ -15,15 +15,14 @@ from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.policy.forward import forward
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.policy.tiny import make_tiny
 from assay.train.batch import to_batch
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
-from assay.train.sources import Source
 from tests.distributed.launch import run
 from tests.distributed.test_ranks import assert_equal
-from tests.policies import TASKS, random_samples, run_settings
+from tests.policies import TASKS, NoSource, random_samples, run_settings
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
 LORA = LoraSettings(rank=4, alpha=8)
@@ -113,7 +112,7 @@ def test_a_resumed_run_has_the_same_gradients_to_the_bit(model: Path, tmp_path: 
     resumed = Learner(settings, algorithm, load_policy(settings.policy), steps=4, temperature=1.0)
     saved = folder.latest()
     assert saved
-    assert folder.restore(resumed, Source()) == 1
+    assert folder.restore(resumed, NoSource()) == 1
     assert not list(saved.glob("model*.safetensors")), "the adapter alone is saved"
     write_some(learner.policy)
     for step in (1, 2):
@@ -124,6 +123,7 @@ def test_a_resumed_run_has_the_same_gradients_to_the_bit(model: Path, tmp_path: 
         assert norms[0] == norms[1] != 0.0
 
 
+@pytest.mark.long
 def test_two_ranks_learn_what_one_learns_though_the_packed_weights_stay_whole(
     tmp_path: Path,
 ) -> None:

@@ -19,8 +19,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="the service needs `pip install -e '.[serve]'`")
-
 from assay.integrations.serve import listening
 from assay.tasks import load
 from tests.integrations.server import (
@@ -223,11 +221,13 @@ def test_a_program_copies_its_own_files_and_no_others_permissions_change(server:
     code = (
         "import os, shutil\nopen('a', 'w').write('hi')\nshutil.copy('a', 'b')\n"
         "os.mkdir('d')\nshutil.copy2('a', 'd')\nshutil.copytree('d', 'e')\n"
-        "try: os.chmod('/usr/bin', 0)\nexcept PermissionError: print('refused')\n"
+        "before = os.stat('/usr/bin').st_mode\n"
+        "try: os.chmod('/usr/bin', 0)\nexcept PermissionError: pass\n"
+        "print(os.stat('/usr/bin').st_mode == before)\n"
         "print(open('b').read(), os.listdir('e'), sorted(os.listdir()))"
     )
     result = run_code(server, code)["run_result"]
-    assert result["stdout"] == "refused\nhi ['a'] ['a', 'b', 'd', 'e', 'program.py']\n"
+    assert result["stdout"] == "True\nhi ['a'] ['a', 'b', 'd', 'e', 'program.py']\n"
     assert result["stderr"] == ""
 
 
@@ -247,6 +247,18 @@ def test_files_lie_in_the_folder_of_a_program_and_those_it_makes_are_fetched(
     answer = run_code(server, code, files=files, fetch_files=fetch)
     assert (answer["status"], answer["run_result"]["stdout"]) == ("Success", "7\n")
     assert answer["files"] == {"out/b": encoded("héhé")}
+
+
+def test_requests_with_paths_that_name_no_file_stop_nobody_elses(server: Server) -> None:
+    for number in range(25):
+        files = {"a": "", f"a/{number}": ""} if number % 2 else {"x" * 256 + str(number): ""}
+        answer = server.post("/run_code", {"code": "print(1)", "language": "python",
+                                           "files": files})  # fmt: skip
+        assert answer.status == 422, answer.text
+    fetch = [str(number) for number in range(16)]
+    code = "for name in range(16): open(str(name), 'w').write('x')"
+    assert len(run_code(server, code, fetch_files=fetch)["files"]) == 16
+    assert run_code(server, "print(7)")["run_result"]["stdout"] == "7\n"
 
 
 def test_a_program_that_mentions_files_has_an_empty_folder_and_no_other_files(
@@ -310,6 +322,32 @@ def test_a_notebook_that_runs_out_of_time_has_the_cells_that_ended(server: Serve
     answer = jupyter(server, "import time\ntime.sleep(60)", "2", cell_timeout=0.2)
     assert answer["cells"][0]["error"][0]["ename"] == "TimeoutError"
     assert answer["cells"][1]["display"] == [{"text/plain": "2"}]
+
+
+def test_cells_are_read_and_shown_as_the_blocks_of_an_interpreter_are(server: Server) -> None:
+    cells = {
+        "nothing of it compiles": "x = 1\nreturn",
+        "its last line does not": "x = 1\nawait x",
+        "lines end at no form feed": "def f():\n    '\f'\n    1 / 0\nf()",
+        "frames of a deep recursion": "def g(n): return g(n + 1)\ng(0)",
+        "an exception that cannot be shown": "class E(Exception):\n"
+        "    def __str__(self): raise self\nraise E",
+        "nothing": "# only a comment",
+        "the state": "'x' in globals(), __name__",
+    }
+    answers = jupyter(server, *cells.values())["cells"]
+    ends = dict(zip(cells, answers, strict=True))
+    raised = {name: [it["ename"] for it in end["error"]] for name, end in ends.items()}
+    assert raised == {
+        **{name: list[str]() for name in cells}, "nothing of it compiles": ["SyntaxError"],
+        "its last line does not": ["SyntaxError"], "frames of a deep recursion": ["RecursionError"],
+        "lines end at no form feed": ["ZeroDivisionError"],
+        "an exception that cannot be shown": ["E"],
+    }  # fmt: skip
+    assert ends["the state"]["display"] == [{"text/plain": "(False, '__main__')"}]
+    shown = ends["lines end at no form feed"]["error"][0]["traceback"]
+    assert [line for line in shown if "1 / 0" in line]
+    assert len(ends["frames of a deep recursion"]["error"][0]["traceback"]) < 20
 
 
 @pytest.mark.parametrize(
@@ -665,7 +703,7 @@ def test_a_task_that_is_refused_has_its_line_in_a_batch_and_ends_no_other(server
     jobs = [{"program": RIGHT}, {"task": refused, "program": ""}, {"program": f"{RIGHT} #"}]
     lines = server.post("/judge/batch", {"task": DOUBLE, "jobs": jobs}).text.splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["index"])
-    assert [row["verdict"] for row in rows] == ["pass", "infra", "pass"]
+    assert [row["verdict"] for row in rows] == ["pass", "unjudged", "pass"]
     assert "its own reference fails" in rows[1]["detail"]
 
 

@@ -52,7 +52,7 @@ def test_shares_of_tests_are_scored_where_asked_for() -> None:
     assert code_reward(fraction=True)(["p"], [WRONG], **columns) == [0.5]
 
 
-def test_what_the_machine_cannot_judge_is_none_and_counted() -> None:
+def test_what_cannot_be_judged_is_none_and_counted() -> None:
     counted: dict[str, float] = {}
     columns = {"tests": [["assert f(object())"], ["assert f(1)"]], "entry_point": ["f"] * 2}
     reward = code_reward()
@@ -63,7 +63,7 @@ def test_what_the_machine_cannot_judge_is_none_and_counted() -> None:
         log_metric=counted.__setitem__,
     )
     assert found == [None, 1.0]
-    assert counted == {"machine_failures": 1}
+    assert counted == {"machine_failures": 0, "unjudged": 1}
 
 
 def test_a_row_without_tests_is_the_users_to_mend() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.integrations.server import serving
 
-pytest.importorskip("starlette", reason="the service needs `pip install -e '.[serve]'`")
 scores = pytest.importorskip("verl.utils.reward_score", reason="verl is not installed")
 
 SUM = "a, b = map(int, input().split())\nprint(a + b)\n"

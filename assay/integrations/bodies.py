@@ -1,33 +1,28 @@
-"""The service's requests and answers in JSON: assay's own, and SandboxFusion's."""
+"""What clients ask of the service in JSON: in assay's own form, and in SandboxFusion's."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import re
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from assay import extract
 from assay.errors import DataError
-from assay.files import split_spec
-from assay.integrations import cases
-from assay.integrations.notebook import RESULTS
-from assay.judge import Job, Run
+from assay.integrations import case_rows
+from assay.judge import Job
 from assay.judges.terms import key_of
-from assay.languages import language_named
-from assay.prompts import messages
 from assay.sandbox.program import FETCHED, Folder
+from assay.task_specs import split_spec
 from assay.tasks import exact, is_file, jsonl, load
 from assay.tasks.cases import with_prelude
 from assay.tasks.rows import Row
-from assay.types import Execution, Task, Verdict
+from assay.types import Task
 
 Fields = Mapping[str, Any]
 SETS = 4
@@ -61,10 +56,66 @@ Name = Annotated[str, AfterValidator(_inside)]
 Data = Annotated[bytes, BeforeValidator(partial(base64.b64decode, validate=True))]
 
 
+MOST_CHECKS, MOST_CODE = 20_000, 1 << 20
+"""Checks of a task, and characters of Python in it. The largest of the public sets have 1,100 and
+13,000."""
+CODE = ("tests", "test", "test_list", "assert_case", "setup", "reference", "canonical_solution",
+        "checker", "stub", "prompt")  # fmt: skip
+"""Fields of a task that may be Python."""
+CODE_OF_CHECKS = ("source", "module", "code")
+
+
 class Request(BaseModel):
     """Base of the requests; OpenAPI shows the docstrings of classes and fields."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    def work(self) -> Work:
+        """What there is to do. Raises DataError."""
+        return Work(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a request asks for."""
+
+    request: Request | None
+    """Absent where the jobs say all."""
+    jobs: Sequence[Job] = ()
+    program: str | None = None
+    """The program of all jobs, where they share it."""
+    key: str | None = None
+    """Of the only job's task, where the client names it later by that."""
+
+
+ReadTasks = dict[tuple[int, str], Task]
+"""Tasks by the id of their fields, which somebody holds, and their language or key."""
+
+
+def _require_allowed(fields: Fields, where: str) -> None:
+    """Raises DataError for a task that no client may send."""
+    if any("tree" in row for row in (fields, *Row(fields, where).items("checks", dict))):
+        raise DataError(f"{where}: a repository's tree is a folder here, which no client may name")
+    _require_bounded(fields, where)
+
+
+def _require_bounded(fields: Fields, where: str) -> None:
+    """Raises DataError for a task that holds too much."""
+    checks = [check for check in _listed(fields.get("checks")) if isinstance(check, Mapping)]
+    parts = [*(fields.get(name) for name in CODE), *(each.get(it) for each in checks
+             for it in CODE_OF_CHECKS)]  # fmt: skip
+    texts = [text for part in parts for text in _listed(part) if isinstance(text, str)]
+    if sum(map(len, texts)) > MOST_CODE:
+        raise DataError(f"{where}: its task has more than 1 MiB of code; make several of it")
+    counts = [len(_listed(fields.get(name))) for name in ("inputs", "exchanges", "checks", "tests")]
+    if max(counts) > MOST_CHECKS:
+        raise DataError(
+            f"{where}: its task has more than {MOST_CHECKS:,} checks; make several tasks of it"
+        )
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 class JudgeRequest(Request):
@@ -81,36 +132,54 @@ class JudgeRequest(Request):
     completion: str | None = None
     """A model's reply, from which the program is cut."""
 
+    def work(self) -> Work:
+        """Its job; or itself, where that names a task that was sent before. Raises DataError."""
+        if self.task_key is not None and self.task is None:
+            return Work(self)
+        sent = dict[str, Task]()
+        return Work(None, [self.job(sent=sent)], key=next(iter(sent), None))
+
     def job(
         self, where: str = "the request", common: Fields | None = None,
-        sent: MutableMapping[str, Task] | None = None,
+        sent: MutableMapping[str, Task] | None = None, read: ReadTasks | None = None,
     ) -> Job:  # fmt: skip
         """The program and its task, else the `common` one, else the one of the fields beside it.
-        `sent` are whole tasks by their keys. Raises DataError, beginning with `where`.
+        `sent` are whole tasks by their keys, `read` those of fields that were read before. Raises
+        DataError, beginning with `where`.
         """
         beside = self.model_extra or {}
         fields = next((task for task in (self.task, common) if task is not None), beside)
         row = Row({"program": self.program, "completion": self.completion}, where)
-        sent, key = {} if sent is None else sent, self.task_key
-        if any("tree" in row for row in (fields, *Row(fields, where).items("checks", dict))):
-            raise row.wrong("a repository's tree is a folder here, which no client may name")
-        if fields.get("format") == exact.FORMAT:
-            key = key_of(fields)
-            sent[key] = sent.get(key) or exact.task_of(Row(fields, where))
-        if key is not None:
-            if key not in sent:
-                raise UnknownTaskError(f"{where}: its task is not known; send it whole")
-            return Job(sent[key], row.text("program"))
-        fields = {"language": Row(beside, where).language(fields), **fields}
+        is_exact, read = fields.get("format") == exact.FORMAT, {} if read is None else read
+        if is_exact or self.task_key is not None:
+            place = id(fields), "" if is_exact else str(self.task_key)
+            if place not in read:
+                _require_allowed(fields, where)
+                read[place] = self._whole_task(fields, where, {} if sent is None else sent)
+            return Job(read[place], row.text("program"))
+        place = id(fields), Row(beside, where).language(fields)
         if (self.program is None) == (self.completion is None):
             raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
         of_cases = "outputs" in fields or "assert_case" in fields
-        whole = Row({"task_id": "request", "prompt": "", **fields}, where)
-        task = cases.task_of(fields, where) if of_cases else jsonl.task_of(whole)
+        if place not in read:
+            _require_allowed(fields, where)
+            fields = {"language": place[1], **fields}
+            whole = Row({"task_id": "request", "prompt": "", **fields}, where)
+            read[place] = case_rows.task_of(fields, where) if of_cases else jsonl.task_of(whole)
+        task = read[place]
         if self.program is None:
             return Job(task, extract.program(task, row.text("completion")))
         program = row.text("program")
         return Job(task, with_prelude(program) if of_cases and task.entry_point else program)
+
+    def _whole_task(self, fields: Fields, where: str, sent: MutableMapping[str, Task]) -> Task:
+        key = self.task_key
+        if fields.get("format") == exact.FORMAT:
+            key = key_of(fields)
+            sent[key] = sent.get(key) or exact.task_of(Row(fields, where))
+        if key is None or key not in sent:
+            raise UnknownTaskError(f"{where}: its task is not known; send it whole")
+        return sent[key]
 
 
 class UnknownTaskError(DataError):
@@ -124,12 +193,19 @@ class BatchRequest(Request):
     task: dict[str, Any] | None = None
     """The task of the jobs that have none of their own."""
 
+    def work(self) -> Work:
+        """Its jobs. Raises DataError."""
+        return Work(None, self.all_jobs())
+
     def all_jobs(self) -> list[Job]:
         """The jobs in their order. Raises DataError."""
-        jobs = [job.job(f"job {index}", self.task) for index, job in enumerate(self.jobs)]
+        read: ReadTasks = {}
+        jobs = [job.job(f"job {at}", self.task, read=read) for at, job in enumerate(self.jobs)]
         first_equal: dict[Task, Task] = {}
+        tasks = {id(job.task): job.task for job in jobs}  # a comparison reads all of a task
+        first = {at: first_equal.setdefault(task, task) for at, task in tasks.items()}
         # equal tasks become one object, which the judge prepares once
-        return [replace(job, task=first_equal.setdefault(job.task, job.task)) for job in jobs]
+        return [replace(job, task=first[id(job.task)]) for job in jobs]
 
 
 class FolderRequest(Request):
@@ -171,15 +247,6 @@ class JupyterRequest(FolderRequest):
     total_timeout: float = Field(45, gt=0, le=3600)
     """As `run_timeout` of /run_code, for all cells together."""
     kernel: Literal["python3"] = "python3"
-
-
-class CellResult(BaseModel):
-    """What came of a cell."""
-
-    stdout: str
-    stderr: str
-    display: list[dict[str, Any]]
-    error: list[dict[str, Any]]
 
 
 class SetConfig(Request):
@@ -258,7 +325,7 @@ class CasesRequest(Request):
         """The test cases."""
         return self.config.provided_data.test_cases
 
-    def program_and_jobs(self) -> tuple[str | None, list[Job]]:
+    def work(self) -> Work:
         """The program cut from the completion, and a job for each case. Raises DataError."""
         name = self.pairs.fn_name if self.pairs.of_function else None
         if self.pairs.of_function and not name:
@@ -267,9 +334,11 @@ class CasesRequest(Request):
             )
         fields = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name,
                  "language": self.config.language}  # fmt: skip
-        task = cases.task_of(fields, "test_cases")
+        _require_bounded(fields, "test_cases")
+        task = case_rows.task_of(fields, "test_cases")
         program = extract.program(task, self.completion)
-        return program, [Job(replace(task, checks=(check,)), program) for check in task.checks]
+        jobs = [Job(replace(task, checks=(check,)), program) for check in task.checks]
+        return Work(self, jobs, program)
 
 
 def tasks_of(dataset: str) -> dict[str, Task]:
@@ -282,118 +351,3 @@ def tasks_of(dataset: str) -> dict[str, Task]:
 
 
 _loaded = lru_cache(SETS)(load)
-
-
-def prompts_answer(tasks: Iterable[Task], request: PromptsRequest) -> list[dict[str, Any]]:
-    """SandboxFusion's list of Prompts."""
-    return [
-        {"id": task.id, "prompt": "\n\n".join(message.content for message in messages(task)),
-         "labels": {"programming_language": task.language}}
-        for task in islice(tasks, request.offset, request.offset + request.limit)
-    ]  # fmt: skip
-
-
-def run_answer(run: Run) -> dict[str, Any]:
-    """SandboxFusion's RunCodeResponse. As there, a syntax error of Python is a failed run; only a
-    failure of the machine is an Error.
-    """
-    status, message = _status(run.execution)
-    ran = run.compiled is None or run.compiled.verdict is Verdict.PASS
-    return {
-        "status": status,
-        "message": message,
-        "compile_result": run.compiled and _command(run.compiled),
-        "run_result": _command(run.execution) if ran else None,
-        "executor_pod_name": None,
-        "files": _encoded(run.files),
-    }
-
-
-def jupyter_answer(run: Run, cells: int) -> dict[str, Any]:
-    """SandboxFusion's RunJupyterResponse, with the cells that ended."""
-    lines, ended = run.files.get(RESULTS, b"").splitlines()[:cells], list[CellResult]()
-    with contextlib.suppress(ValidationError):  # the cells may write there too
-        ended.extend(map(CellResult.model_validate_json, lines))
-    status, message = _status(run.execution)
-    return {
-        "status": "Failed" if status == "Success" and len(ended) != cells else status,
-        "message": message,
-        "driver": _command(run.execution),
-        "cells": [cell.model_dump() for cell in ended],
-        "executor_pod_name": None,
-        "files": _encoded({name: data for name, data in run.files.items() if name != RESULTS}),
-    }
-
-
-def _status(execution: Execution) -> tuple[str, str]:
-    """SandboxFusion's RunStatus, and its message."""
-    if execution.verdict is Verdict.INFRA:
-        return "SandboxError", execution.detail
-    return "Success" if execution.verdict is Verdict.PASS else "Failed", ""
-
-
-def _command(execution: Execution) -> dict[str, Any]:
-    """SandboxFusion's CommandRunResult."""
-    infra, timeout = execution.verdict is Verdict.INFRA, execution.verdict is Verdict.TIMEOUT
-    passed = execution.verdict is Verdict.PASS
-    return {
-        "status": "Error" if infra else "TimeLimitExceeded" if timeout else "Finished",
-        "execution_time": execution.wall_seconds,
-        "return_code": None if infra or timeout else 0 if passed else _return_code(execution),
-        "stdout": execution.output,
-        "stderr": execution.stderr if passed or execution.stderr else execution.detail,
-    }
-
-
-def _encoded(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: base64.b64encode(data).decode() for name, data in files.items()}
-
-
-def _judged(execution: Execution, language: str) -> dict[str, Any]:
-    """The RunCodeResponse of a program that was judged: a wrong output is a run that succeeded."""
-    if execution.verdict is Verdict.WRONG:
-        execution = replace(execution, verdict=Verdict.PASS)
-    failed = execution.verdict is Verdict.COMPILE and bool(language_named(language).compile)
-    return run_answer(Run(execution, execution if failed else None))
-
-
-def cases_answer(
-    request: CasesRequest, program: str | None, executions: Sequence[Execution]
-) -> dict[str, Any]:
-    """SandboxFusion's EvalResult. There are fewer executions than cases if one failed and the rest
-    was not wanted.
-    """
-    tests, pairs = [], request.pairs
-    for execution, inputs, expected in zip(executions, pairs.input, pairs.output, strict=False):
-        passed = execution.verdict is Verdict.PASS
-        run = _judged(execution, request.config.language)
-        info: dict[str, Any] = {"input": {"stdin": inputs}, "output": {"stdout": expected}}
-        if pairs.of_function:
-            info = {"type": "function_call", "fn_name": pairs.fn_name}
-            info |= {"input": inputs, "output": expected}
-        tests.append({"passed": passed, "exec_info": run, "test_info": info})
-    accepted = len(tests) == len(pairs.input) and all(test["passed"] for test in tests)
-    return _eval_result(request.id, accepted, program, tests)
-
-
-def submit_answer(
-    request: SubmitRequest, task: Task, program: str | None, execution: Execution
-) -> dict[str, Any]:
-    """SandboxFusion's EvalResult, with all of a task's checks as one test."""
-    accepted = execution.verdict is Verdict.PASS
-    info = {"passed": execution.passed, "total": execution.total, "verdict": execution.verdict}
-    test = {"passed": accepted, "exec_info": _judged(execution, task.language), "test_info": info}
-    return _eval_result(request.id, accepted, program, [test])
-
-
-def _eval_result(
-    name: object, accepted: bool, program: str | None, tests: list[dict[str, Any]]
-) -> dict[str, Any]:
-    unused = dict.fromkeys(("full_code", "test_code", "extracted_type", "extra"))
-    answer = {"id": name, "accepted": accepted, "extracted_code": program or ""}
-    return {**answer, **unused, "tests": tests}
-
-
-def _return_code(execution: Execution) -> int:
-    exited = re.match(r"exited with status (\d+)", execution.detail)
-    return int(exited[1]) if exited else 1

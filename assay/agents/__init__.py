@@ -1,0 +1,1 @@
+"""The policy behind an endpoint: outside agents call it, and the learner gets what was sampled."""

@@ -1,0 +1,54 @@
+"""Runs an agent, and ends all its processes when it ends, on SIGTERM, or when assay is gone.
+
+    python -m assay.agents.reaper OWNER FOLDER BYTES COMMAND...
+
+This process is the agent's subreaper, so what leaves the agent's group or session stays its
+descendant. The agent is ended too when it has written more than so many bytes to one of its
+standard files. Its exit status is passed on; 128 and a signal's number where one ended it.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from functools import partial
+
+from assay.sandbox import kernel
+
+LOOKS_SECONDS = 0.2
+"""How often the size of the standard files is looked at."""
+PATIENCE_SECONDS = 5.0
+"""Time in which all killed processes must be gone; one of another user cannot be killed."""
+
+
+def supervise(owner: int, folder: str, most_bytes: int, command: list[str]) -> int:
+    """Run `command` until it or the owner exits, and return its exit status."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    owner_fd = os.pidfd_open(owner)
+    agent = None
+    try:
+        if os.getppid() != owner:
+            return 1
+        agent = subprocess.Popen(
+            command, cwd=folder, start_new_session=True,
+            preexec_fn=partial(kernel.die_with_parent, os.getpid()),
+        )  # fmt: skip
+        agent_fd = os.pidfd_open(agent.pid)
+        while not select.select([owner_fd, agent_fd], [], [], LOOKS_SECONDS)[0]:
+            if max(os.fstat(number).st_size for number in (1, 2)) > most_bytes:
+                agent.kill()
+        status = agent.poll()
+        return 128 + signal.SIGKILL if status is None else status if status >= 0 else 128 - status
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if agent:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(agent.pid, signal.SIGKILL)
+        kernel.end_children(most=PATIENCE_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(supervise(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]))
