@@ -1,1 +1,1 @@
-"""Makes tasks of repositories: bugs of one place in packages whose tests pass."""
+"""Makes tasks of repositories: bugs put into packages whose tests pass."""

@@ -3,11 +3,12 @@
 import ast
 import json
 import random
+import re
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -18,19 +19,38 @@ from typing import Any
 from assay.check.shown_answers import installed
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, Judge
+from assay.judge.doctests import docstrings
 from assay.judge.kinds import repository as kind
 from assay.judge.patches import unified
-from assay.make_tasks.operators import Edit, SourceFile, sites
-from assay.make_tasks.sources import name_of, read_tree, source_files
-from assay.make_tasks.statement import Reword, exception, statement
+from assay.make_tasks.edits import Change, SourceFile, applied
+from assay.make_tasks.failures import all_crash, changed_lines
+from assay.make_tasks.one_process import REVERSED
+from assay.make_tasks.pairs import changes
+from assay.make_tasks.reports import Reports
+from assay.make_tasks.statement import Reword, exception
+from assay.make_tasks.trees import is_test, name_of, read_tree, source_files
+from assay.make_tasks.trials import limited, run_tests, with_short_failures
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
-from assay.progress import Progress
+from assay.paths import real_path
+from assay.progress import Progress, counted
+from assay.sandbox.program import Ended, Result
 from assay.sync import together
 from assay.tasks.repository import task_of
 from assay.tasks.rows import Row
-from assay.types import Execution, RepositoryTests, Task, Verdict
+from assay.types import Execution, RepositoryTests, Task, TestOutcome, Verdict
 
 Texts = dict[str, str | None]
+LEAST_SECONDS, SLOWER = 20.0, 5.0
+"""Wall time of all tests in one process with a bug: so many seconds, and times what they take on
+right code. A bug that makes them slower is left out.
+"""
+SHARE = 0.5
+"""Of the time for all tests, what those that are kept take on right code: with a bug, or beside
+other work, they take longer."""
+
+
+PLUGIN = re.compile(r'Error importing plugin "([^"]+)"')
+"""What pytest says of a plug-in that is not installed."""
 
 
 class Fate(StrEnum):
@@ -41,6 +61,10 @@ class Fate(StrEnum):
     """Its syntax tree is the original's, another bug's, or none; it was not tried."""
     UNNOTICED = "no test fails"
     ALL_FAIL = "all fail"
+    CRASHES = "crashes where it is"
+    """Each failure is a crash at the changed line: the traceback says what to undo."""
+    ONE_PLACE = "one place decides"
+    """A bug of two places that one of both repairs."""
     BROKEN = "broken"
     """A test file cannot be imported, or tests vanish, crash or take too long."""
     UNSTABLE = "unstable"
@@ -57,17 +81,23 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A bug of one place."""
+    """A bug of one place, or of several in one file."""
 
     operator: str
     path: str
-    edit: Edit
+    change: Change
     original: bytes
 
     @property
     def changed(self) -> bytes:
         """The file with the bug."""
-        return self.edit.apply(self.original)
+        return applied(self.change, self.original)
+
+    @property
+    def halves(self) -> list[bytes]:
+        """The file with each place of the bug alone; none where there is one place."""
+        edits = self.change if len(self.change) > 1 else ()
+        return [applied((edit,), self.original) for edit in edits]
 
 
 class Maker:
@@ -83,54 +113,149 @@ class Maker:
         self._sites, self._seconds = 0, 0.0
         self._counts: Counter[Fate] = Counter()
         self._known: set[object] = set()
+        self._outcomes: dict[str, str] = {}
+        self._missing: set[str] = set()
+        self._flaky: list[str] = []
+        self._slow: set[str] = set()
+        self._is_independent = False
+        self._seconds_together = 0.0
 
     def report(self) -> dict[str, Any]:
         """What was made so far, and why other bugs were not kept."""
-        tried = self._counts.total() - self._counts[Fate.SAME_CODE]
         fates = {fate.value: count for fate, count in self._counts.items()}
         facts = {"package": self.name, "tests": len(self._base.fail_to_pass), "sites": self._sites}
-        return {**facts, "tried": tried, "kept": 0, **fates, "seconds": round(self._seconds)}
+        flaky = {"flaky": self._flaky} if self._flaky else {}
+        slow = {"slow": len(self._slow)} if self._slow else {}
+        numbers = {"tried": self._tried, "kept": 0, **fates, "seconds": round(self._seconds)}
+        facts["one_process"] = self._is_independent
+        return {**facts, **numbers, **flaky, **slow}
 
-    async def start(self) -> None:
-        """Read the tree and run its tests, twice: those whose parameters have other names the
-        second time (they come from a set) are left out, and those of files that measure time.
-        Raises DataError where none passes, or where a box shows another release of the package;
-        SandboxError.
+    @property
+    def _tried(self) -> int:
+        return self._counts.total() - self._counts[Fate.SAME_CODE]
+
+    async def start(self, runs: int) -> None:
+        """Read the tree and run its tests so many times: those are left out that do not always
+        pass, that have other names in another run (their parameters come from a set), or whose
+        files measure time; and the slowest, where all together take too long. Raises DataError
+        where none is left, or where a box shows another release of the package; SandboxError.
         """
         names = {Path(path).parts[path.startswith(("src/", "lib/"))].removesuffix(".py")
                  for path in source_files(self._tree)}  # fmt: skip
-        async with self._judge.box(self._base) as box:
+        async with self._judge.box(await kind.shown_spec_of(self._base)) as box:
             modules = [end for name in sorted(names - {"__init__"}) for end in (name, f"{name}.py")]
             if place := await installed(box, await kind.spec_of(self._base), modules):
-                raise DataError(f"{self.name} is also where the policy can read it: {place}")
-            result = await kind.run(box, self._base, self._tree, (), ())
-        answer = kind.printed(result).get("results", {})
-        outcomes = [kind.outcome_of(test, report, True) for test, report in answer.items()]
-        passing = [test.name for test in outcomes if test.outcome == "passed"]
-        if passing:
-            self._base = replace(self._base, fail_to_pass=tuple(sorted(passing)))
-            again = (await self._judged("", self._base)).tests
-            moved = {_function(test.name) for test in again if test.outcome == "missing"}
-            sure = [test.name for test in again
-                    if test.outcome == "passed" and _function(test.name) not in moved]  # fmt: skip
-            passing = [test for test in sure if not self._is_timed(test)]
-        if not passing:
-            why = exception(result.stderr.decode("utf-8", "replace")).partition("\n")[0]
+                raise DataError(
+                    f"{self.name} is also where the policy can read it: {place}; give an"
+                    " --environment without it, or leave it out if pytest needs it"
+                )
+        seconds, first = await self._passing()
+        if not seconds:
+            raise DataError(self._why_none_passes(first))
+        tests = within(seconds, SHARE * self._base.seconds)
+        self._slow |= seconds.keys() - set(tests)
+        steady = await self._steady(sorted(tests), runs)
+        if not (passing := [test for test in steady if not self._is_timed(test)]):
             raise DataError(
-                f"no test of {self.name} passes with pytest in {self._base.seconds:g} s"
-                f"{why and f' ({why})'}; name an environment with what they need, or more seconds"
+                f"no test of {self.name} passes in each of {runs} runs without measuring time; give"
+                " a package with others"
             )
         self._base = replace(self._base, fail_to_pass=tuple(passing))
         self._files = {
             file.relative_to(self._tree).as_posix(): stripped(file.read_bytes())
             for file in sorted(self._tree.rglob("*")) if file.is_file() and not file.is_symlink()
         }  # fmt: skip
+        self._reports = Reports(self._judge, self._base, self.name)
+
+    async def _steady(self, tests: list[str], runs: int) -> list[str]:
+        """The tests that pass in each run. Where they pass in one process too, forwards and
+        backwards, these runs count, and bugs are tried so.
+        """
+        self._is_independent = await self._pass_together(tests)
+        passes = Counter(tests)
+        further = max(0, runs - (3 if self._is_independent else 1))
+        for _ in range(further):
+            if self._is_independent:
+                outcomes, _, _ = await run_tests(self._judge, self._base, tests)
+                passes.update(test.name for test in outcomes if test.outcome == "passed")
+            else:
+                again, _ = await self._passing(tests)
+                passes.update(again.keys())
+        moved = set(map(_function, self._missing))
+        steady = [test for test in tests if passes[test] == 1 + further]
+        self._flaky = [test for test in tests if test not in steady and test not in self._slow]
+        steady = [test for test in steady if _function(test) not in moved]
+        if not self._is_independent and len(steady) < len(tests):
+            self._is_independent = await self._pass_together(steady)
+        return steady
+
+    async def _pass_together(self, tests: Sequence[str]) -> bool:
+        """Whether tests pass in one process, in both orders."""
+        for order in ("", REVERSED) if tests else ():
+            started = time.monotonic()
+            outcomes, _, _ = await run_tests(self._judge, self._base, tests, order=order)
+            self._seconds_together = max(self._seconds_together, time.monotonic() - started)
+            if any(test.outcome != "passed" for test in outcomes):
+                return False
+        return bool(tests)
+
+    async def _passing(self, tests: Sequence[str] = ()) -> tuple[dict[str, float], Result]:
+        """Which of these tests pass without a change, or of all that there are, with the seconds
+        that each takes; and the run.
+        """
+        async with self._judge.box(await kind.shown_spec_of(self._base)) as box:
+            result = await kind.run(box, self._base, self._tree, tests, (), is_partial=True)
+        answer = kind.printed(result).get("results", {})
+        outcomes = [kind.outcome_of(test, report, True) for test, report in answer.items()]
+        self._outcomes |= {test.name: test.outcome for test in outcomes}
+        self._missing |= {test.name for test in outcomes if test.outcome == "missing"}
+        self._slow |= {test.name for test in outcomes if test.outcome == kind.LATE}
+        return {test.name: test.seconds for test in outcomes if test.outcome == "passed"}, result
+
+    def _why_none_passes(self, result: Result) -> str:
+        """Why no test passes, and what to do, by what kept them from it."""
+        start = f"no test of {self.name} passes with pytest"
+        is_late = self._slow and self._slow == self._outcomes.keys()
+        if result.ended is Ended.WALL or is_late:
+            return f"{start} in {self._base.seconds:g} s; give --seconds more"
+        answer = kind.printed(result)
+        if "setup" in answer or not result.stdout:
+            reason = str(answer.get("setup") or result.stderr.decode("utf-8", "replace")).strip()
+            return f"{start}: {reason.rpartition(chr(10))[2]}; install pytest into --environment"
+        errors = result.stderr.decode("utf-8", "replace")
+        if absent := PLUGIN.search(errors):
+            return f"{start}: it has no plug-in {absent[1]}; install it into --environment"
+        why = exception(errors).partition("\n")[0]
+        if not self._outcomes:
+            if not why:  # nothing failed either
+                is_absent = not any(is_test(path) for path in self._tree.rglob("*.py"))
+                start = f"no tests in the distribution of {self.name}" if is_absent else start
+                if "--doctest-modules" in self._base.pytest_arguments:
+                    return f"{start}: pytest collects none, and no doctest; give its git repository"
+                return (
+                    f"{start}: pytest collects none; give its git repository, or"
+                    " --pytest-arguments that lead to tests, such as '--doctest-modules'"
+                )
+            return (
+                f"{start}: it collects none ({why}); give --environment a virtual environment with"
+                " the packages that the tests import, or --pytest-arguments that lead to them"
+            )
+        counts = Counter(self._outcomes.values()).most_common()
+        ends = ", ".join(f"{count} {outcome}" for outcome, count in counts)
+        return (
+            f"{start} ({ends}{why and f'; {why}'}); give --environment a virtual environment with"
+            " what they need, or --pytest-arguments such as '-p asyncio'"
+        )
 
     def _is_timed(self, test: str) -> bool:
         return b"timeit" in (self._tree / test.partition("::")[0]).read_bytes()
 
-    async def rows(self, count: int) -> AsyncIterator[dict[str, Any]]:
-        """Rows of bugs that are kept, at most `count`, in an order that the seed decides."""
+    async def rows(
+        self, count: int, after_bug: Callable[[int], None] = lambda tried: None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Rows of bugs that are kept, at most `count`, in an order that the seed decides;
+        `after_bug` gets the number of bugs that were tried.
+        """
         bugs, started = self._bugs(), time.monotonic()
         while chunk := list(islice(bugs, self._judge.slots)):
             for fate, row in await together(map(self._try, chunk)):
@@ -138,6 +263,7 @@ class Maker:
                     fate, row = Fate.ALIKE, None
                 self._counts[fate] += 1
                 self._seconds = time.monotonic() - started
+                after_bug(self._tried)
                 if row:
                     yield row | {"id": f"{self.name}/{self._counts[Fate.KEPT]}"}
                 if self._counts[Fate.KEPT] == count:
@@ -156,8 +282,8 @@ class Maker:
             with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
                 source = SourceFile(data)
                 self._is_known(path, hash(ast.dump(source.tree)))
-                for operator, edit in sites(source):
-                    places[operator].append(Bug(operator, path, edit, data))
+                for operator, change in changes(source):
+                    places[operator].append(Bug(operator, path, change, data))
         self._sites = sum(map(len, places.values()))
         for bugs in places.values():
             self._random.shuffle(bugs)
@@ -181,10 +307,19 @@ class Maker:
         task = Task("", "", (check,), "", language="diff")
         return await self._judge.run(Job(task, program))
 
+    async def _with_bug(self, path: str, data: bytes, tests: Sequence[str]) -> list[TestOutcome]:
+        """What comes of tests where a file has other bytes."""
+        base = replace(self._base, fail_to_pass=tuple(tests))
+        if self._is_independent:
+            base = limited(base, LEAST_SECONDS + SLOWER * self._seconds_together)
+            outcomes, _, _ = await run_tests(self._judge, base, tests, {path: data})
+            return outcomes
+        texts = {path: (self._tree / path).read_bytes().decode()}, {path: data.decode()}
+        return list((await self._judged(unified(*texts), base)).tests)
+
     async def _try(self, bug: Bug) -> tuple[Fate, dict[str, Any] | None]:
         """What becomes of a bug, and its row if it is kept."""
-        texts = {bug.path: bug.original.decode()}, {bug.path: bug.changed.decode()}
-        tests = (await self._judged(unified(*texts), self._base)).tests
+        tests = await self._with_bug(bug.path, bug.changed, self._base.fail_to_pass)
         failing = {test.name: test.detail for test in tests if not test.holds}
         if not failing and tests:
             return Fate.UNNOTICED, None
@@ -192,15 +327,33 @@ class Maker:
             return Fate.BROKEN, None
         if len(failing) == len(tests):
             return Fate.ALL_FAIL, None
-        report, before, after = self._shown(bug, failing)
+        if all_crash(failing.values(), bug.path, changed_lines(bug.change, bug.original)):
+            return Fate.CRASHES, None
+        for half in bug.halves:
+            if all(test.holds for test in await self._with_bug(bug.path, half, sorted(failing))):
+                return Fate.ONE_PLACE, None
+        holding = [test.name for test in tests if test.holds]
+        return await self._described(bug, failing, holding)
+
+    async def _described(
+        self, bug: Bug, failing: dict[str, str], holding: list[str]
+    ) -> tuple[Fate, dict[str, Any] | None]:
+        """The row of a bug, where it can be stated without its answer and the judge proves it."""
+        texts = {bug.path: bug.original.decode()}, {bug.path: bug.changed.decode()}
+        sources = self._sources(failing)
+        if sources is None:
+            return Fate.NOT_SHOWN, None
+        report = await self._reports.of({bug.path: bug.changed}, failing, sources)
         if not report:
             return Fate.NOT_SHOWN, None
+        before, after = self._visible(failing, sources)
         others = self._files | {
             path: stripped((text or "").encode()) for path, text in after.items()
         }
         del others[bug.path]
         is_named = partial(names_answer, original=bug.original, changed=bug.changed)
-        if copy_of(others, bug.original, bug.edit) or is_named(report):
+        is_copied = any(copy_of(others, bug.original, edit) for edit in bug.change)
+        if is_copied or is_named(report):
             return Fate.ANSWER_SHOWN, None
         reworded = await self._reword(self.name, report)
         row = {
@@ -208,28 +361,36 @@ class Maker:
             "tree": self._tree.relative_to(self._home).as_posix(),
             "bug": unified(before | texts[0], after | texts[1]),
             "test_patch": unified(after, before), "reference": unified(texts[1], texts[0]),
-            "fail_to_pass": list(failing),
-            "pass_to_pass": [test.name for test in tests if test.holds],
+            "fail_to_pass": list(failing), "pass_to_pass": holding,
             "roots": list(self._base.roots), "seconds": self._base.seconds,
+            "pytest_arguments": list(self._base.pytest_arguments),
             "tags": {"package": self.name, "operator": bug.operator},
         }  # fmt: skip
         return await self._proven(row)
 
-    def _shown(self, bug: Bug, failing: dict[str, str]) -> tuple[str, Texts, Texts]:
-        """A statement, and the test files as they are and as the policy sees them. Without the
-        statement where a file is no Python in UTF-8.
+    def _sources(self, failing: Collection[str]) -> dict[str, SourceFile] | None:
+        """The files of tests; None where one is no Python in UTF-8."""
+        paths = sorted({test.partition("::")[0] for test in failing})
+        try:
+            return {path: SourceFile((self._tree / path).read_bytes()) for path in paths}
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def _visible(
+        self, failing: Collection[str], sources: dict[str, SourceFile]
+    ) -> tuple[Texts, Texts]:
+        """The test files as they are and as the policy sees them, without the failing tests.
+        Doctests stay: they say what the code is to do.
         """
         tests: dict[str, list[str]] = defaultdict(list)
-        for test in failing:
+        texts = {path: source.data.decode("utf-8-sig") for path, source in sources.items()}
+        examples = docstrings(failing, texts)
+        for test in (test for test in failing if test not in examples):
             tests[test.partition("::")[0]].append(test)
-        try:
-            files = {path: SourceFile((self._tree / path).read_bytes()) for path in tests}
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return "", {}, {}
-        before: Texts = {path: source.data.decode() for path, source in files.items()}
-        cut = {path: without_tests(files[path], names).decode() for path, names in tests.items()}
+        before: Texts = {path: sources[path].data.decode() for path in tests}
+        cut = {path: without_tests(sources[path], names).decode() for path, names in tests.items()}
         after: Texts = {path: text or None for path, text in cut.items()}
-        return statement(self.name, failing, files), before, after
+        return before, after
 
     async def _proven(self, row: dict[str, Any]) -> tuple[Fate, dict[str, Any] | None]:
         """The row, if the same tests fail again without a change, and all pass with the original
@@ -238,11 +399,21 @@ class Maker:
         task = task_of(Row(row, f"{self._home / 'tasks.jsonl'}, line 1"), "")
         (check,) = task.checks
         assert isinstance(check, RepositoryTests)
-        empty = await self._judged("", replace(check, pass_to_pass=()))
+        empty = await self._judged("", with_short_failures(replace(check, pass_to_pass=())))
         if empty.verdict is not Verdict.WRONG or empty.passed:
             return Fate.UNSTABLE, None
         right = await self._judged(task.reference or "", check)
         return (Fate.KEPT, row) if right.verdict is Verdict.PASS else (Fate.UNPROVEN, None)
+
+
+def within(seconds: dict[str, float], most: float) -> list[str]:
+    """The tests, without the slowest, so that the others take at most so many seconds together."""
+    chosen_tests, total = list[str](), 0.0
+    for test in sorted(seconds, key=seconds.__getitem__):
+        total += seconds[test]
+        if total <= most:
+            chosen_tests.append(test)
+    return chosen_tests
 
 
 def _function(test: str) -> str:
@@ -250,43 +421,82 @@ def _function(test: str) -> str:
     return test.partition("[")[0]
 
 
-async def make_tasks(
-    packages: Sequence[str], makers: list[Maker], progress: Progress, judge: Judge,
-    wording: AbstractAsyncContextManager[Reword], *, output: Path, count: int, seed: int,
-    seconds: float, environment: Path | None,
-) -> None:  # fmt: skip
-    """Write `count` tasks of each package to tasks.jsonl in the new folder `output`, beside their
-    trees; `makers` says what is done, also where this is cancelled. The tests of a package may take
-    `seconds`; they run in a virtual environment, or with assay's own pytest.
+@dataclass(frozen=True, slots=True)
+class MakeSettings:
+    """How tasks are made of each package."""
 
-    Raises SettingsError, and DataError for packages that no tasks can be made of, before any is
-    made; SandboxError.
+    output: Path
+    """The new folder for tasks.jsonl and the trees."""
+    count: int
+    seed: int
+    seconds: float
+    """Most wall time of all tests of a package."""
+    environment: Path | None
+    """A virtual environment; without it assay's own pytest runs the tests."""
+    pytest_arguments: tuple[str, ...] = ()
+    reference_runs: int = 2
+    """How often the tests run without a bug; those that do not always pass are left out."""
+
+
+async def make_tasks(
+    packages: Sequence[str], makers: list[Maker], refused: dict[str, str], progress: Progress,
+    judge: Judge, wording: AbstractAsyncContextManager[Reword], settings: MakeSettings,
+) -> None:  # fmt: skip
+    """Write tasks of each package to tasks.jsonl in a new folder, beside their trees; `makers` says
+    what is done, also where this is cancelled, and `refused` of which packages nothing can be made,
+    and why.
+
+    Raises SettingsError; SandboxError.
     """
+    output = settings.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise SettingsError(f"--output {output} exists and is no empty folder; choose another path")
     names = {name_of(package): package for package in packages}
     if len(names) < len(packages):
         raise SettingsError("two packages have one name; give each of them once")
     is_new = not output.exists()
-    home, roots = output.resolve(), (str(environment.absolute()),) if environment else ()
-    progress.phase("reading packages", 2 * len(names))
+    home = real_path(output)
+    roots = (str(settings.environment.absolute()),) if settings.environment else ()
+    progress.phase("reading packages", len(names))
     try:
         async with judge, wording as reword:
             for name, package in names.items():
-                read_tree(package, home / "trees" / name)
+                with _refusing(name, refused):
+                    read_tree(package, home / "trees" / name)
                 progress.advance()
-            for name in names:
+            for name in [name for name in names if name not in refused]:
+                progress.phase(f"running the tests of {name}")
                 tree = str(home / "trees" / name)
-                base = RepositoryTests(tree, (), (), roots=roots, seconds=seconds)
-                makers.append(Maker(judge, home, base, seed, reword))
-                await makers[-1].start()
-                progress.advance()
+                base = RepositoryTests(
+                    tree, (), (), roots=roots, seconds=settings.seconds,
+                    pytest_arguments=settings.pytest_arguments,
+                )  # fmt: skip
+                maker = Maker(judge, home, base, settings.seed, reword)
+                with _refusing(name, refused):
+                    await maker.start(settings.reference_runs)
+                    makers.append(maker)
             for maker in makers:
-                progress.phase(maker.name, count)
-                async for row in maker.rows(count):
+                progress.phase(f"tasks of {maker.name}", settings.count)
+                say = partial(_say_tried, progress, maker.name)
+                async for row in maker.rows(settings.count, say):
                     with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
                         file.write(json.dumps(row) + "\n")
                     progress.advance()
     finally:
         if not (home / "tasks.jsonl").exists():
             shutil.rmtree(home if is_new else home / "trees", ignore_errors=True)
+        for name in refused:
+            shutil.rmtree(home / "trees" / name, ignore_errors=True)
+
+
+def _say_tried(progress: Progress, name: str, tried: int) -> None:
+    progress.rename(f"{counted(tried, 'bug')} of {name} tried, tasks")
+
+
+@contextmanager
+def _refusing(name: str, refused: dict[str, str]) -> Iterator[None]:
+    """Note why a package is refused, so that the others go on."""
+    try:
+        yield
+    except DataError as error:
+        refused[name] = str(error)

@@ -1,140 +1,53 @@
-"""Operators on the syntax tree: each makes bugs of one place, as edits of the source's bytes.
+"""Operators on the syntax tree: each makes bugs of one place that a person could have written.
 
-An edit replaces the bytes of one place, so that the rest of the file keeps its own.
+They keep the types of values where the code tells these, and names stay bound: a bug should change
+what a program does, rarely crash it.
 """
 
 import ast
+import builtins
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
-Edits = Iterator["Edit"]
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+from assay.make_tasks.edits import Edit, Edits, SourceFile, name_in
+from assay.make_tasks.value_types import FUNCTIONS, NUMBER, Function, uses_in
+
 BLOCKS = "body", "orelse", "finalbody"
-NEIGHBOURS = (-1, 1)
-"""Steps from a name to those that may stand for it."""
-COMMENT = rb"#[^\r\n]*"
-TOKENS: dict[type[ast.AST], tuple[bytes, bytes]] = {
-    ast.Lt: (rb"<", b"<="), ast.LtE: (rb"<=", b"<"), ast.Gt: (rb">", b">="),
-    ast.GtE: (rb">=", b">"), ast.Eq: (rb"==", b"!="), ast.NotEq: (rb"!=", b"=="),
-    ast.Is: (rb"is", b"is not"), ast.IsNot: (rb"is\s+not", b"is"),
-    ast.In: (rb"in", b"not in"), ast.NotIn: (rb"not\s+in", b"in"),
-    ast.Add: (rb"\+", b"-"), ast.Sub: (rb"-", b"+"), ast.Mult: (rb"\*", b"//"),
-    ast.Div: (rb"/", b"*"), ast.FloorDiv: (rb"//", b"/"), ast.Mod: (rb"%", b"//"),
-    ast.Pow: (rb"\*\*", b"*"), ast.LShift: (rb"<<", b">>"), ast.RShift: (rb">>", b"<<"),
-    ast.BitOr: (rb"\|", b"&"), ast.BitAnd: (rb"&", b"|"), ast.BitXor: (rb"\^", b"|"),
-    ast.And: (rb"and", b"or"), ast.Or: (rb"or", b"and"),
-}  # fmt: skip
-"""Patterns of tokens, and the tokens that stand in their place."""
+MOST_LINES = 6
+"""Lines of a branch that goes: nobody forgets a longer one."""
+PLAIN = ast.Name | ast.Attribute | ast.Call | ast.Subscript
 PAIRS = (
     "min max", "any all", "startswith endswith", "lstrip rstrip", "lower upper", "find rfind",
-    "index rindex", "split rsplit", "partition rpartition", "append extend", "keys values",
-    "floor ceil", "union intersection", "popleft pop", "appendleft append", "match search",
-    "isdigit isalpha", "removeprefix removesuffix", "ljust rjust", "bisect_left bisect_right",
+    "index rindex", "split rsplit", "partition rpartition", "floor ceil", "union intersection",
+    "fullmatch match", "isdigit isalnum", "setdefault get",
+    "removeprefix removesuffix", "ljust rjust", "bisect_left bisect_right",
 )  # fmt: skip
-CALLS = {b: a for a, b in map(str.split, PAIRS)} | dict(map(str.split, PAIRS))
-"""Names of functions, and those that stand in their place."""
+CALLS = {b: a for a, b in map(str.split, PAIRS)} | dict(map(str.split, PAIRS)) | {
+    "strip": "rstrip", "search": "match", "popleft": "pop", "appendleft": "append",
+}  # fmt: skip
+"""Names of functions, and those that stand in their place: they take and return the same types."""
 
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """The bytes from `start` to `end` become `new`."""
-
-    start: int
-    end: int
-    new: bytes
-
-    def apply(self, data: bytes) -> bytes:
-        """`data` with the edit."""
-        return data[: self.start] + self.new + data[self.end :]
-
-
-class SourceFile:
-    """A source file: its bytes, its syntax tree, and where a node stands.
-
-    Raises SyntaxError or ValueError for bytes that are no Python in UTF-8.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        if data.decode("utf-8").startswith("\ufeff"):
-            raise ValueError("the file begins with a byte order mark")
-        self.data, self.tree = data, ast.parse(data)
-        self._lines = [0, *accumulate(map(len, data.splitlines(keepends=True)))]
-
-    def start(self, node: ast.AST) -> int:
-        """Where a node begins, its decorators left out."""
-        return self._lines[node.lineno - 1] + int(node.col_offset)  # type: ignore[attr-defined]
-
-    def end(self, node: ast.AST) -> int:
-        """Where a node ends."""
-        line, column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
-        return int(self._lines[line - 1] + column)
-
-    def text(self, node: ast.AST) -> bytes:
-        """The bytes of a node."""
-        return self.data[self.start(node) : self.end(node)]
-
-    def line_end(self, node: ast.AST) -> int:
-        """Where the line ends on which a node ends; its line break is left out."""
-        last = self.data[: self._lines[node.end_lineno]]  # type: ignore[attr-defined]
-        return len(last.rstrip(b"\r\n"))
-
-    def tokens(self, nodes: Sequence[ast.AST], kinds: Sequence[ast.AST]) -> Edits:
-        """Replace each token between two nodes by the one of TOKENS."""
-        for (left, right), kind in zip(pairwise(nodes), kinds, strict=True):
-            old, new = TOKENS.get(type(kind), (rb"(?!)", b""))
-            pattern = re.compile(COMMENT + rb"|(" + old + rb")")
-            places = pattern.finditer(self.data, self.end(left), self.start(right))
-            if place := next((match for match in places if match[1]), None):
-                yield Edit(place.start(1), place.end(1), new)
-
-    def replaced(self, node: ast.AST, new: bytes) -> Edit:
-        """Replace a node."""
-        return Edit(self.start(node), self.end(node), new)
-
-    def renamed(self, node: ast.AST, name: str) -> Edit:
-        """Replace the name, or the last one, of a node."""
-        return Edit(self.end(node) - len(_name(node).encode()), self.end(node), name.encode())
-
-    def after(self, node: ast.AST, new: bytes) -> Edit:
-        """Insert bytes after a node."""
-        return Edit(self.end(node), self.end(node), new)
-
-    def without(self, statement: ast.stmt, alone: bool) -> Edit:
-        """Remove a statement with its lines and decorators; `pass` stands for one that is alone in
-        its block or shares its line with others.
-        """
-        decorators = getattr(statement, "decorator_list", [])
-        first = self._lines[min(node.lineno for node in (statement, *decorators)) - 1]
-        start = self.data.index(b"@", first) if decorators else self.start(statement)
-        after = self._lines[statement.end_lineno]  # type: ignore[index]
-        rest = re.sub(COMMENT, b"", self.data[self.end(statement) : after])
-        if alone or (self.data[first:start] + rest).strip():
-            return Edit(start, self.end(statement), b"pass")
-        return Edit(first, after, b"")
-
-
-OPERATORS: dict[str, Callable[[SourceFile, ast.AST], Edits]] = {}
+Operator = Callable[[SourceFile, ast.AST], Edits]
+OPERATORS: dict[str, Operator] = {}
 """By the name that the table of `assay make-tasks` shows."""
 
 
-def operator(
-    function: Callable[[SourceFile, ast.AST], Edits],
-) -> Callable[[SourceFile, ast.AST], Edits]:
+def operator(function: Operator) -> Operator:
     """Register an operator: it gets a source and one of its nodes, and yields edits."""
     OPERATORS[function.__name__] = function
     return function
 
 
-def sites(source: SourceFile) -> Iterator[tuple[str, Edit]]:
-    """All edits with the name of their operator, in the order of the tree. Annotations, decorators
-    and the insides of f-strings, whose places Python 3.11 does not know, are left alone.
+def sites(source: SourceFile, root: ast.AST | None = None) -> Iterator[tuple[str, Edit]]:
+    """All edits below a node with the name of their operator, in the order of the tree.
+    Annotations, decorators and the insides of f-strings, whose places Python 3.11 does not know,
+    are left alone.
     """
-    nodes: list[ast.AST] = [source.tree]
+    nodes: list[ast.AST] = [root or source.tree]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.JoinedStr) or _is_script(source, node):
             continue
         for name, function in OPERATORS.items():
             for edit in function(source, node):
@@ -155,24 +68,32 @@ def comparison(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
-    """`-` for `+`, `//` for `*`; formatted and joined string literals are left alone."""
-    if isinstance(node, ast.BinOp | ast.AugAssign):
-        ends = [getattr(node, name) for name in node._fields[::2]]
-        if not any(map(_is_text, ends)):
-            yield from source.tokens(ends, [node.op])
+    """`-` for `+`, `//` for `*`, where both sides are numbers; `|` for `&`, but not of types."""
+    if not isinstance(node, ast.BinOp | ast.AugAssign):
+        return
+    left, right = (getattr(node, name) for name in node._fields[::2])
+    types = {source.type_of(left), source.type_of(right)}
+    if isinstance(node.op, ast.Add | ast.Sub):
+        is_kept = NUMBER in types and types <= {NUMBER, ""}
+    elif isinstance(node.op, ast.BitOr | ast.BitAnd):
+        is_kept = types <= {NUMBER, "set", "bool", ""} and not (_is_type(left) or _is_type(right))
+    else:
+        is_kept = types == {NUMBER}
+    if is_kept:
+        yield from source.tokens([left, right], [node.op])
 
 
 @operator
 def connective(source: SourceFile, node: ast.AST) -> Edits:
-    """`or` for `and`, and the other way round."""
-    if isinstance(node, ast.BoolOp):
+    """`or` for `and`, and the other way round, between conditions; `x or default` stays."""
+    if isinstance(node, ast.BoolOp) and _is_condition(source, node):
         yield from source.tokens(node.values, [node.op] * (len(node.values) - 1))
 
 
 @operator
 def dropped_condition(source: SourceFile, node: ast.AST) -> Edits:
     """`a` for `a and b` or `a or b`; and `b`."""
-    if isinstance(node, ast.BoolOp):
+    if isinstance(node, ast.BoolOp) and _is_condition(source, node):
         for left, right in pairwise(node.values):
             yield Edit(source.start(left), source.start(right), b"")
             yield Edit(source.end(left), source.end(right), b"")
@@ -183,75 +104,113 @@ def negation(source: SourceFile, node: ast.AST) -> Edits:
     """`x` for `not x`, and `if not x` for `if x`."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
-    test, kinds = getattr(node, "test", None), (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-    if isinstance(test, kinds) and not isinstance(node, ast.Assert):
+    test = getattr(node, "test", None)
+    if isinstance(test, PLAIN) and not isinstance(node, ast.Assert):
         yield source.replaced(test, b"not " + source.text(test))
 
 
 @operator
 def constant(source: SourceFile, node: ast.AST) -> Edits:
-    """A whole number that is off by one, and `True` for `False`."""
-    if not isinstance(node, ast.Constant):
-        return
-    if isinstance(node.value, bool):
-        yield source.replaced(node, str(not node.value).encode())
-    elif type(node.value) is int and source.text(node) == str(node.value).encode():
-        yield source.replaced(node, str(node.value + 1).encode())
-        if node.value > 0:
-            yield source.replaced(node, str(node.value - 1).encode())
+    """A whole number that is off by one, and `True` for `False`; not 0 where it makes no sense, and
+    not a default, which is another operator's.
+    """
+    parent = source.parent(node)
+    is_step = isinstance(parent, ast.Slice) and parent.step is node
+    is_other = isinstance(parent, ast.arguments | ast.While)
+    if isinstance(node, ast.Constant) and not (is_step or is_other):
+        yield from _other_constant(source, node)
+
+
+@operator
+def wrong_default(source: SourceFile, node: ast.AST) -> Edits:
+    """Another default of a parameter, and none for `x.get(key, default)`."""
+    if isinstance(node, ast.arguments):
+        for default in (*node.defaults, *node.kw_defaults):
+            if isinstance(default, ast.Constant):
+                yield from _other_constant(source, default)
+                if isinstance(default.value, str) and default.value in ("", " "):
+                    yield source.replaced(default, b'""' if default.value else b'" "')
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "get":
+        for default in () if len(node.args) != 2 or _is_none(node.args[1]) else node.args[1:]:
+            yield Edit(source.end(node.args[0]), source.end(default), b"")
 
 
 @operator
 def removed_branch(source: SourceFile, node: ast.AST) -> Edits:
-    """An `if` without `else` goes, or the `else` and `elif` of one that has them; one side of a
-    conditional expression; one `except` of several.
+    """An `if` without `else` goes, or the `else` and `elif` of one that has them; or one side of a
+    conditional expression.
     """
     if isinstance(node, ast.IfExp):
-        yield source.replaced(node, source.text(node.body))
-        yield source.replaced(node, source.text(node.orelse))
-    elif isinstance(node, ast.If) and node.orelse:
+        for side in (node.body, node.orelse):
+            if not _is_none(side):
+                yield source.replaced(node, source.text(side))
+    elif isinstance(node, ast.If) and node.orelse and not _is_essential(node.orelse):
         yield Edit(source.line_end(node.body[-1]), source.line_end(node.orelse[-1]), b"")
-    elif isinstance(node, ast.Try) and len(node.handlers) > 1:
+    for block, statement in _statements(node):
+        if isinstance(statement, ast.If) and not _is_case(statement):
+            yield from _without(source, block, statement)
+
+
+@operator
+def removed_case(source: SourceFile, node: ast.AST) -> Edits:
+    """An `if x is None` or `if not x` goes; one `except` of several, the only one, or one of its
+    exceptions.
+    """
+    for block, statement in _statements(node):
+        if isinstance(statement, ast.If) and _is_case(statement):
+            yield from _without(source, block, statement)
+    if isinstance(node, ast.Try) and len(node.handlers) > 1:
         for before, handler in pairwise((node.body[-1], *node.handlers)):
             yield Edit(source.line_end(before), source.line_end(handler), b"")
-    for block, statement in _statements(node):
-        is_plain = isinstance(statement, ast.If) and not statement.orelse
-        if is_plain and not source.text(statement).startswith(b"elif"):
-            yield source.without(statement, len(block) == 1)
+    elif isinstance(node, ast.Try) and not (node.orelse or node.finalbody):
+        yield from _unwrapped(source, node)
+    elif isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Tuple):
+        for left, right in pairwise(node.type.elts):
+            rest = b"," if len(node.type.elts) == 2 else b""
+            yield Edit(source.start(left), source.start(right), b"")
+            yield Edit(source.end(left), source.end(right), rest)
 
 
 @operator
 def dropped_statement(source: SourceFile, node: ast.AST) -> Edits:
-    """A call, an assignment, a `return` before others, `break` or `continue` goes."""
+    """A call, an assignment to what is bound before, an early `return`, `break` or `continue`
+    goes.
+    """
     if isinstance(node, ast.Module | ast.ClassDef):
         return
     for block, statement in _statements(node):
         call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-        kinds = (ast.Assign, ast.AugAssign, ast.Return, ast.Break, ast.Continue)
-        if call or isinstance(statement, kinds):
+        is_early = isinstance(statement, ast.Return) and not isinstance(node, Function)
+        is_again = isinstance(statement, ast.Assign) and _is_bound_before(source, statement)
+        kinds = (ast.AugAssign, ast.Break, ast.Continue)
+        if call or is_early or is_again or isinstance(statement, kinds):
             yield source.without(statement, len(block) == 1)
 
 
 @operator
 def wrong_name(source: SourceFile, node: ast.AST) -> Edits:
-    """Another parameter or variable of the function, and another attribute of `self`."""
+    """Another parameter or variable of the function, and another attribute of `self`, that has the
+    same type or is used in the same way.
+    """
+    names: list[ast.AST] = []
     if isinstance(node, Function):
         names = [name for name in _inside(node) if isinstance(name, ast.Name | ast.arg)]
-        callables = {id(call.func) for call in _inside(node) if isinstance(call, ast.Call)}
-        yield from _neighbours(source, [name for name in names if id(name) not in callables])
     elif isinstance(node, ast.ClassDef):
-        yield from _neighbours(source, [
-            part for part in ast.walk(node) if isinstance(part, ast.Attribute)
-            and isinstance(part.value, ast.Name) and part.value.id == "self"
-        ])  # fmt: skip
+        names = [part for part in ast.walk(node) if isinstance(part, ast.Attribute)
+                 and isinstance(part.value, ast.Name) and part.value.id == "self"]  # fmt: skip
+    yield from _others(source, node, names)
 
 
 @operator
 def swapped_arguments(source: SourceFile, node: ast.AST) -> Edits:
-    """`f(b, a)` for `f(a, b)`."""
-    if isinstance(node, ast.Call) and source.text(node.func) != b"isinstance":
+    """`f(b, a)` for `f(a, b)`, where both are of one type, or names that are used in one way."""
+    if isinstance(node, ast.Call) and source.text(node.func) not in (b"isinstance", b"max", b"min"):
         for left, right in pairwise(node.args):
-            if not isinstance(left, ast.Starred) and not isinstance(right, ast.Starred):
+            uses = uses_in(source.scope(node, *FUNCTIONS))
+            is_alike = uses.get(name_of(left), set()) & uses.get(name_of(right), set())
+            if isinstance(left, ast.Constant) != isinstance(right, ast.Constant):
+                continue  # nobody takes a variable for a literal
+            if (source.type_of(left) or is_alike) and source.type_of(left) == source.type_of(right):
                 middle = source.data[source.end(left) : source.start(right)]
                 swapped = source.text(right) + middle + source.text(left)
                 yield Edit(source.start(left), source.end(right), swapped)
@@ -268,31 +227,164 @@ def dropped_argument(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def boundary(source: SourceFile, node: ast.AST) -> Edits:
-    """A slice or range that begins one later, ends one earlier, or begins at the start."""
+    """A slice, range or index that is off by one, or a slice that begins at the start."""
     if isinstance(node, ast.Slice):
-        lower, upper = node.lower, node.upper
-        if lower:
-            yield source.replaced(lower, b"")
+        if node.lower:
+            yield source.replaced(node.lower, b"")
+        places = [(node.lower, b" + 1"), (node.upper, b" - 1")]
     elif isinstance(node, ast.Call) and source.text(node.func) == b"range" and node.args:
         lower, upper = (None, *node.args)[-2:] if len(node.args) < 3 else node.args[:2]
+        places = [(lower, b" + 1"), (upper, b" - 1")]
+    elif isinstance(node, ast.Subscript) and source.type_of(node.slice) == NUMBER:
+        places = [(node.slice, b"")]
     else:
         return
-    if lower and not isinstance(lower, ast.Constant):
-        yield source.after(lower, b" + 1")
-    if upper and not isinstance(upper, ast.Constant):
-        yield source.after(upper, b" - 1")
+    for part, step in places:
+        if isinstance(part, ast.BinOp) and getattr(part.right, "value", None) == 1:
+            if isinstance(part.op, ast.Add | ast.Sub):
+                yield Edit(source.end(part.left), source.end(part), b"")
+        elif step and isinstance(part, PLAIN | ast.BinOp):
+            yield source.after(part, step)
 
 
 @operator
 def wrong_call(source: SourceFile, node: ast.AST) -> Edits:
     """A function or method beside the right one: `max` for `min`, `rfind` for `find`."""
     function = node.func if isinstance(node, ast.Call) else None
-    if isinstance(function, ast.Name | ast.Attribute) and _name(function) in CALLS:
-        yield source.renamed(function, CALLS[_name(function)])
+    if isinstance(function, ast.Name | ast.Attribute) and name_in(function) in CALLS:
+        yield source.renamed(function, CALLS[name_in(function)])
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(getattr(node, "value", None), str | bytes) or isinstance(node, ast.JoinedStr)
+@operator
+def missed_copy(source: SourceFile, node: ast.AST) -> Edits:
+    """`x` for `x.copy()` or `x[:]`: what changes one changes the other."""
+    if isinstance(node, ast.Call) and not (node.args or node.keywords):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "copy":
+            yield Edit(source.end(node.func.value), source.end(node), b"")
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        is_slice = isinstance(node.slice, ast.Slice)
+        if is_slice and not any(ast.iter_child_nodes(node.slice)):
+            yield Edit(source.end(node.value), source.end(node), b"")
+
+
+def _is_script(source: SourceFile, node: ast.AST) -> bool:
+    """Whether a node is the `if __name__ == "__main__"` of a file, which no test runs."""
+    return isinstance(node, ast.If) and b"__name__" in source.text(node.test)
+
+
+def _is_type(node: ast.expr) -> bool:
+    """Whether an expression may be a type, as in `int | None`."""
+    name = str(getattr(node, "id", getattr(node, "attr", "")))
+    return _is_none(node) or (name[:1].isupper() and not name.isupper()) or name in dir(builtins)
+
+
+def _is_none(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_condition(source: SourceFile, node: ast.BoolOp) -> bool:
+    """Whether only the truth of an expression counts, as in `if`, or each part is a bool."""
+    parent: ast.AST = node
+    while isinstance(parent := source.parent(child := parent), ast.BoolOp | ast.UnaryOp):
+        pass
+    is_test = getattr(parent, "test", None) is child or child in getattr(parent, "ifs", ())
+    return is_test or all(source.type_of(value) == "bool" for value in node.values)
+
+
+def _other_constant(source: SourceFile, node: ast.Constant) -> Edits:
+    if isinstance(node.value, bool):
+        yield source.replaced(node, str(not node.value).encode())
+    elif type(node.value) is int and source.text(node) == str(node.value).encode():
+        yield source.replaced(node, str(node.value + 1).encode())
+        parent = source.parent(node)
+        is_sign = isinstance(parent, ast.UnaryOp)
+        is_divisor = isinstance(getattr(parent, "op", None), ast.Div | ast.FloorDiv | ast.Mod)
+        if node.value > (1 if is_sign or is_divisor else 0):
+            yield source.replaced(node, str(node.value - 1).encode())
+
+
+def _is_case(node: ast.If) -> bool:
+    """Whether an `if` handles a value that is absent."""
+    test = node.test
+    is_absent = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is)
+    return is_absent or (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not))
+
+
+def _without(source: SourceFile, block: list[ast.stmt], node: ast.If) -> Edits:
+    if (
+        not node.orelse
+        and not source.text(node).startswith(b"elif")
+        and not _is_essential(node.body)
+    ):
+        yield source.without(node, len(block) == 1)
+
+
+def _is_essential(block: list[ast.stmt]) -> bool:
+    """Whether statements are too many, or import or define a name without which all fails."""
+    kinds = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
+    lines = (block[-1].end_lineno or 0) - block[0].lineno + 1
+    return lines > MOST_LINES or any(isinstance(node, kinds) for node in block)
+
+
+def _unwrapped(source: SourceFile, node: ast.Try) -> Edits:
+    """The block of a `try` alone, one indent less."""
+    first = source.data.rindex(b"\n", 0, source.start(node.body[0])) + 1
+    start, end = source.start(node), source.end(node.body[-1])
+    extra = node.body[0].col_offset - node.col_offset
+    lines = source.data[first:end].split(b"\n")
+    is_long = any(isinstance(part, ast.Constant | ast.JoinedStr) and part.lineno != part.end_lineno
+                  for statement in node.body for part in ast.walk(statement))  # fmt: skip
+    indent = source.data[first : first + node.body[0].col_offset]
+    is_deeper = first > start and extra > 0 and not indent.strip()
+    is_plain = all(line.startswith(indent) or not line.strip() for line in lines)
+    if is_deeper and is_plain and not is_long:
+        body = b"\n".join(line[extra:] for line in lines)[node.col_offset :]
+        yield Edit(start, source.end(node), body)
+
+
+def _is_bound_before(source: SourceFile, statement: ast.Assign) -> bool:
+    """Whether what an assignment binds has a value without it."""
+    function = source.scope(statement, *FUNCTIONS)
+    if not isinstance(function, Function):
+        return False
+    for target in statement.targets:
+        if isinstance(target, ast.Attribute) and function.name == "__init__":
+            return False
+        is_place = isinstance(target, ast.Attribute | ast.Subscript)
+        if not is_place and name_of(target) not in _bound(source, function, statement):
+            return False
+    return True
+
+
+def name_of(node: ast.AST) -> str:
+    """The name that a node is; empty for any other."""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _bound(source: SourceFile, function: Function, place: ast.AST) -> set[str]:
+    """Names of a function that surely have a value at a place of it: parameters, what statements of
+    the blocks around the place bind before it, and the targets of loops around it.
+    """
+    arguments = function.args
+    names = {
+        argument.arg for argument in
+        (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    }  # fmt: skip
+    node = place
+    while node is not function and not isinstance(node, ast.Module):
+        parent = source.parent(node)
+        if isinstance(parent, ast.For | ast.AsyncFor) and node in parent.body:
+            names |= {name_of(part) for part in ast.walk(parent.target)}
+        blocks = (getattr(parent, field, None) for field in BLOCKS)
+        block = next((block for block in blocks if isinstance(block, list) and node in block), [])
+        for statement in block[: block.index(node)] if block else []:
+            if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+                targets = (
+                    statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                )
+                names |= {name_of(part) for target in targets for part in ast.walk(target)}
+        node = parent
+    return names - {""}
 
 
 def _statements(node: ast.AST) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
@@ -313,18 +405,41 @@ def _inside(function: Function) -> Iterator[ast.AST]:
             nodes += reversed(list(ast.iter_child_nodes(node)))
 
 
-def _neighbours(source: SourceFile, nodes: list[ast.AST]) -> Edits:
-    """Each name that is read becomes one of those before and after it in the order in which they
-    are first bound.
-    """
+def _others(source: SourceFile, scope: ast.AST, nodes: list[ast.AST]) -> Edits:
+    """Each name that is read becomes the one bound before and after it, among those like it."""
+    uses = uses_in(scope)
     bound = [node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store | None)]
-    names = [name for name in dict.fromkeys(map(_name, bound)) if name not in ("self", "cls")]
+    first = {name_in(node): node for node in reversed(bound)}
+    names = [name for name in dict.fromkeys(map(name_in, bound)) if name not in ("self", "cls")]
+    prefix = "self." if isinstance(scope, ast.ClassDef) else ""
+    types = {name: source.type_of(node) for name, node in first.items()}
     for node in nodes:
-        name = _name(node)
-        if isinstance(getattr(node, "ctx", None), ast.Load) and name in names and len(names) > 1:
-            for step in NEIGHBOURS[: len(names) - 1]:
-                yield source.renamed(node, names[(names.index(name) + step) % len(names)])
+        if not isinstance(getattr(node, "ctx", None), ast.Load) or name_in(node) not in names:
+            continue
+        parent, name = source.parent(node), name_in(node)
+        if isinstance(parent, ast.Call) and parent.func is node:
+            continue
+        bound_here = _bound(source, scope, node) if isinstance(scope, Function) else set(names)
+        alike = [
+            other for other in names if other == name or (other in bound_here
+            and types[other] == types[name]
+            and (types[name] or uses.get(prefix + other, set()) & uses.get(prefix + name, set())))
+        ]  # fmt: skip
+        for step in (-1, 1)[: len(alike) - 1]:
+            other = alike[(alike.index(name) + step) % len(alike)]
+            if not _meets_itself(source, node, prefix + other):
+                yield source.renamed(node, other)
 
 
-def _name(node: ast.AST) -> str:
-    return str(next(getattr(node, key) for key in ("id", "attr", "arg") if hasattr(node, key)))
+def _meets_itself(source: SourceFile, node: ast.AST, other: str) -> bool:
+    """Whether a name in the place of a node would stand beside itself, as in `x == x` and `for x in
+    x`; or the node is where a name has its own: `f(x=x)`, `self.x = x`.
+    """
+    parent = source.parent(node)
+    targets = parent.targets if isinstance(parent, ast.Assign) else [parent]
+    if any(getattr(part, "arg", getattr(part, "attr", "")) == name_in(node) for part in targets):
+        return True
+    binds = isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension | ast.Assign)
+    siblings = (child for child in ast.iter_child_nodes(parent) if child is not node)
+    parts = (part for child in siblings for part in (ast.walk(child) if binds else [child]))
+    return any(hasattr(part, "lineno") and source.text(part) == other.encode() for part in parts)

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Collection, Iterable, Mapping
 
-from assay.make_tasks.operators import Edit, Function, SourceFile
+from assay.make_tasks.edits import Edit, SourceFile
+from assay.make_tasks.value_types import Function
 
 CONTEXT = 2
 """Lines before and after a change that tell a copy of the code from code like it."""
@@ -49,8 +50,8 @@ def without_tests(source: SourceFile, tests: Iterable[str]) -> bytes:
 
 def names_answer(text: str, original: bytes, changed: bytes) -> bool:
     """Whether a text has a line that only the original file has, not the one with the bug."""
-    removed = stripped(original).splitlines()
-    changed_lines: Collection[str] = set(stripped(changed).splitlines())
+    removed = stripped(original).split("\n")
+    changed_lines: Collection[str] = set(stripped(changed).split("\n"))
     return any(
         len(line) >= SHORTEST and line not in changed_lines and line in text for line in removed
     )

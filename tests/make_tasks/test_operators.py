@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from assay.make_tasks.operators import OPERATORS, Edit, SourceFile, sites
+from assay.make_tasks.edits import Edit, SourceFile, applied
+from assay.make_tasks.operators import OPERATORS, sites
+from assay.make_tasks.pairs import PAIR_OPERATORS, changes
 
 EDITS = {
     "comparison": [
@@ -20,61 +23,135 @@ EDITS = {
         ("(a # == c\n == b)", ["(a # == c\n != b)"]),
     ],
     "arithmetic": [
-        ("a + b * c", ["a - b * c", "a + b // c"]),
+        ("def f(a: int, b: int):\n  return a + 1 - b\n",
+         ["def f(a: int, b: int):\n  return a + 1 + b\n",
+          "def f(a: int, b: int):\n  return a - 1 - b\n"]),
         ("a -= 1", ["a += 1"]),
-        ("x = a ** 2", ["x = a * 2"]),
+        ("x = len(a) ** 2", ["x = len(a) * 2"]),
+        ("def f(a, b):\n  return a.strip() + b\n", []),
+        ("a + b", []),
+        ("a * 2", []),
         ("'%s' % a", []),
         ("a + f'{b}'", []),
+        ("isinstance(a, int | None)", []),
+        ("x = len(a) | len(b)", ["x = len(a) & len(b)"]),
     ],
-    "connective": [("a and b or c", ["a and b and c", "a or b or c"])],
-    "dropped_condition": [("a and b", ["b", "a"]), ("a or (b)", ["b)", "a)"])],
+    "connective": [
+        ("if a and b or c: pass", ["if a and b and c: pass", "if a or b or c: pass"]),
+        ("x = a or {}", []),
+        ("x = a == 1 and b == 2", ["x = a == 1 or b == 2"]),
+    ],
+    "dropped_condition": [
+        ("if a and b: pass", ["if b: pass", "if a: pass"]),
+        ("if a or (b): pass", ["if b): pass", "if a): pass"]),
+        ("x = a or b", []),
+    ],
     "negation": [
         ("not a", ["a"]),
         ("not(a)", ["(a)"]),
         ("if a:\n  b", ["if not a:\n  b"]),
         ("if a == b:\n  c", []),
     ],
-    "constant": [("1", ["2", "0"]), ("0", ["1"]), ("True", ["False"]), ("0x10", []), ("'1'", [])],
+    "constant": [
+        ("1", ["2", "0"]), ("0", ["1"]), ("True", ["False"]), ("0x10", []), ("'1'", []),
+        ("x[:-1]", ["x[:-2]"]),
+        ("x[::2]", []),
+        ("x % 1", ["x % 2"]),
+        ("while True: pass", []),
+        ("def f(a=1): pass", []),
+    ],
+    "wrong_default": [
+        ("def f(a=1, *, b=False): pass",
+         ["def f(a=2, *, b=False): pass", "def f(a=0, *, b=False): pass",
+          "def f(a=1, *, b=True): pass"]),
+        ("def f(a=''): pass", ['def f(a=" "): pass']),
+        ("def f(a=None): pass", []),
+        ("x.get(a, 3)", ["x.get(a)"]),
+        ("x.get(a, None)", []),
+    ],
     "removed_branch": [
         ("if a:\n  b\nc", ["c"]),
         ("if a: # why\n  b\nelse: # or\n  c\nd", ["if a: # why\n  b\nd"]),
         ("if a:\n  b\nelif c:\n  d\n", ["if a:\n  b\n"]),
         ("def f():\n  if a:\n    b\n", ["def f():\n  pass\n"]),
         ("x = a if b else c", ["x = a", "x = c"]),
+        ("x = a if b else None", ["x = a"]),
+        ("if a:\n  import b\n", []),
+        ("if a:\n" + "  b\n" * 7, []),
+        ("if a is None:\n  b\n", []),
+    ],
+    "removed_case": [
+        ("if a is None:\n  b\nc", ["c"]),
+        ("if not a:\n  b\nc", ["c"]),
         (
             "try:\n  a\nexcept B:\n  b\nexcept C:\n  c\n",
             ["try:\n  a\nexcept C:\n  c\n", "try:\n  a\nexcept B:\n  b\n"],
         ),
+        ("try:\n  a\n  b\nexcept B:\n  c\nd", ["a\nb\nd"]),
+        ("def f():\n  try:\n    if a:\n      b\n  except B: pass\n  d",
+         ["def f():\n  if a:\n    b\n  d"]),
+        ("try:\n  a = '''\n  '''\nexcept B:\n  c\n", []),
+        ("try: a\nexcept B: c\nfinally: d\n", []),
+        ("try:\n  a\nexcept (B, C):\n  c\nfinally:\n  d\n",
+         ["try:\n  a\nexcept (C):\n  c\nfinally:\n  d\n",
+          "try:\n  a\nexcept (B,):\n  c\nfinally:\n  d\n"]),
     ],
     "dropped_statement": [
-        ("def f():\n  g(\n    a)\n  return b\n",
-         ["def f():\n  return b\n", "def f():\n  g(\n    a)\n"]),
-        ("def f(): a = 1; b = 2\n", ["def f(): pass; b = 2\n", "def f(): a = 1; pass\n"]),
+        ("def f():\n  g(\n    a)\n  return b\n", ["def f():\n  return b\n"]),
+        ("def f(a): a = 1; b = 2\n", ["def f(a): pass; b = 2\n"]),
+        ("def f():\n  if a:\n    return 1\n  return 2\n",
+         ["def f():\n  if a:\n    pass\n  return 2\n"]),
+        ("def f(a):\n  b = 1\n  b = a\n", ["def f(a):\n  b = 1\n"]),
+        ("def f(a):\n  if a:\n    b = 1\n  return b\n", []),
+        ("class A:\n  def __init__(self):\n    self.a = 1\n", []),
         ("for a in b:\n  continue # so\n", ["for a in b:\n  pass # so\n"]),
         ("a = 1\n", []),
     ],
     "wrong_name": [
-        ("def f(a, b):\n  return a + b\n",
-         ["def f(a, b):\n  return b + b\n", "def f(a, b):\n  return a + a\n"]),
-        ("def f(a):\n  b = a\n  return g(b)\n",
-         ["def f(a):\n  b = b\n  return g(b)\n", "def f(a):\n  b = a\n  return g(a)\n"]),
+        ("def f(a: int, b: int):\n  return a + g(b)\n",
+         ["def f(a: int, b: int):\n  return b + g(b)\n",
+          "def f(a: int, b: int):\n  return a + g(a)\n"]),
+        ("def f(a, b):\n  return a.x + b.x\n",
+         ["def f(a, b):\n  return b.x + b.x\n", "def f(a, b):\n  return a.x + a.x\n"]),
+        ("def f(a, b):\n  return a.x + b[0]\n", []),
+        ("def f(a: int, b: int):\n  return a - b\n", []),
+        ("def f(a: int, b: int):\n  return g(b=b)\n", []),
+        ("def f(a: list):\n  for b in a:\n    a.append(b)\n", []),
+        ("def f(a: int):\n  if a:\n    b = 1\n  return g(a)\n", []),
+        ("def f(a, b):\n  a[0]\n  for c in a:\n    c[0]\n",
+         ["def f(a, b):\n  a[0]\n  for c in a:\n    a[0]\n"]),
         ("def f(self, a):\n  return a\n", []),
         ("class A:\n  def f(self):\n    self.a = self.b = 1\n    return self.a\n",
          ["class A:\n  def f(self):\n    self.a = self.b = 1\n    return self.b\n"]),
     ],
     "swapped_arguments": [
-        ("f(a, b, c)", ["f(b, a, c)", "f(a, c, b)"]),
+        ("f('a', 'b', 1)", ["f('b', 'a', 1)"]),
+        ("f(1, 'a')", []),
+        ("f(a, b)", []),
+        ("def f(a: str, b: str, c: int):\n  g(a, b, c)\n",
+         ["def f(a: str, b: str, c: int):\n  g(b, a, c)\n"]),
+        ("def f(a, b):\n  g(a, b, a.x + b.x)\n", ["def f(a, b):\n  g(b, a, a.x + b.x)\n"]),
+        ("def f(a: str):\n  g(a, 'b')\n", []),
         ("f(a, *b)", []),
-        ("isinstance(a, b)", []),
+        ("isinstance(1, 2)", []),
     ],
     "dropped_argument": [("f(a, b=1, c=2)", ["f(a, c=2)", "f(a, b=1)"]), ("f(b=1)", [])],
     "boundary": [
         ("x[a:b]", ["x[:b]", "x[a + 1:b]", "x[a:b - 1]"]),
         ("x[1:]", ["x[:]"]),
+        ("x[:a + 1]", ["x[:a]"]),
+        ("x[:-1]", []),
+        ("x[len(a) - 1]", ["x[len(a)]"]),
         ("range(n)", ["range(n - 1)"]),
-        ("range(a, n, 2)", ["range(a + 1, n, 2)", "range(a, n - 1, 2)"]),
+        ("range(a, n + 1, 2)", ["range(a + 1, n + 1, 2)", "range(a, n, 2)"]),
     ],
-    "wrong_call": [("min(a)", ["max(a)"]), ("é.x.find(a)", ["é.x.rfind(a)"]), ("f(min)", [])],
+    "wrong_call": [
+        ("min(a)", ["max(a)"]), ("é.x.find(a)", ["é.x.rfind(a)"]), ("f(min)", []),
+        ("a.pop()", []), ("a.popleft()", ["a.pop()"]),
+    ],
+    "missed_copy": [
+        ("x = a.copy()", ["x = a"]), ("x = a[:]", ["x = a"]), ("x = a[1:]", []), ("a[:] = b", []),
+    ],
 }  # fmt: skip
 TABLE = [(name, *row) for name, rows in EDITS.items() for row in rows]
 
@@ -89,9 +166,51 @@ def test_an_operator_makes_exactly_these_edits(name: str, code: str, expected: l
     assert edited(name, code) == expected
 
 
-def test_each_operator_is_shown_by_a_row_of_the_table_and_there_are_more_than_eight() -> None:
+def test_each_operator_is_shown_by_a_row_of_the_table() -> None:
     assert set(EDITS) == set(OPERATORS)
-    assert len(OPERATORS) == 13
+    assert len(OPERATORS) == 16
+
+
+def paired(name: str, code: str) -> list[str]:
+    source = SourceFile(code.encode())
+    return [applied(change, source.data).decode() for kind, change in changes(source)
+            if kind == name]  # fmt: skip
+
+
+def test_a_bug_of_two_places_changes_two_lines_of_one_function() -> None:
+    code = "def f(a):\n  if a < 1:\n    return min(a)\n  return 2\n\n\ndef g():\n  return 3\n"
+    pairs = paired("two_places", code)
+    assert code.replace("min", "max").replace("return 2", "return 3") in pairs
+    assert all("return 3" in pair for pair in pairs)
+    assert all(
+        len([1 for old, new in zip(code.splitlines(), pair.splitlines(), strict=False)
+             if old != new]) >= 2 for pair in pairs
+    )  # fmt: skip
+
+
+def test_a_helper_and_its_caller_are_both_changed_and_no_others() -> None:
+    code = "def f(a):\n  return min(a)\n\n\ndef g(a):\n  return f(a) < 1\n\n\ndef h():\n  1\n"
+    pairs = paired("helper_and_caller", code)
+    assert code.replace("min", "max").replace("<", "<=") in pairs
+    assert all(("max" in pair, "  1\n" in pair) == (True, True) for pair in pairs)
+    method = "class A:\n  def f(self):\n    return 1\n  def g(self):\n    return self.f() < 2\n"
+    assert method.replace("1", "2").replace("<", "<=") in paired("helper_and_caller", method)
+
+
+def test_each_operator_of_two_places_has_a_test() -> None:
+    assert set(PAIR_OPERATORS) == {"two_places", "helper_and_caller"}
+
+
+@pytest.mark.parametrize("code", ["for x in y:\n  pass", "self[:-1]", "a = 'x' + b"])
+def test_what_nobody_writes_is_no_bug(code: str) -> None:
+    code = "def f(self: list, y: list, b, x):\n  " + code.replace("\n", "\n  ") + "\n  x.a, y.a\n"
+    source = SourceFile(code.encode())
+    bugs = [one.apply(source.data).decode() for _, one in sites(source)]
+    assert not [bug for bug in bugs if "x in x" in bug or ":-0" in bug or "'x' - b" in bug]
+
+
+def test_a_script_s_end_is_left_alone() -> None:
+    assert edited("comparison", "if __name__ == '__main__':\n  a < b\n") == []
 
 
 def test_an_edit_keeps_every_other_byte_of_a_file_with_crlf_and_other_letters() -> None:
@@ -114,4 +233,17 @@ def test_a_file_that_is_no_plain_python_in_utf8_is_refused(data: bytes) -> None:
 
 def test_sites_come_in_the_same_order_each_time() -> None:
     code = Path(ast.__file__).read_bytes()
-    assert list(sites(SourceFile(code))) == list(sites(SourceFile(code)))
+    assert list(changes(SourceFile(code))) == list(changes(SourceFile(code)))
+
+
+def test_all_bugs_of_a_module_of_python_s_are_python() -> None:
+    source = SourceFile(Path(textwrap.__file__).read_bytes())
+    bugs = [applied(change, source.data) for _, change in changes(source)]
+    assert len(bugs) > 300
+    fails = 0
+    for bug in bugs:
+        try:
+            ast.parse(bug)
+        except SyntaxError:
+            fails += 1
+    assert fails <= len(bugs) // 50

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import DataError
-from assay.make_tasks.sources import name_of, read_tree, source_files
+from assay.make_tasks.trees import name_of, read_tree, source_files
 
 FILES = {
     "pkg/mod.py": "A = 1\n", "tests/test_mod.py": "", "pkg/tests/helper.py": "", "setup.py": "",
@@ -64,8 +64,8 @@ def test_a_python_that_filters_no_archives_unpacks_with_a_library_and_as_safely(
         with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as tar:
             tar.add(tmp_path / "pkg-1.0", inside)
     code = (
-        "import sys, tarfile\nfrom pathlib import Path\ndel tarfile.data_filter\n"
-        "from assay.errors import DataError\nfrom assay.make_tasks.sources import read_tree\n"
+        "import sys, tarfile\nfrom pathlib import Path\nvars(tarfile).pop('data_filter', None)\n"
+        "from assay.errors import DataError\nfrom assay.make_tasks.trees import read_tree\n"
         "read_tree('good.tar.gz', Path('tree'))\n"
         "try: read_tree('bad.tar.gz', Path('other'))\nexcept DataError as error: print(error)\n"
     )

@@ -1,4 +1,4 @@
-"""Statements: what a user would report of a failure."""
+"""Statements: issues that a user would write, which show what a program does and should do."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import asyncio
 import pytest
 
 from assay.errors import SettingsError
-from assay.make_tasks.operators import SourceFile
+from assay.make_tasks.edits import SourceFile
+from assay.make_tasks.snippets import Demonstration, Snippet, snippets
 from assay.make_tasks.statement import (
     INSTRUCTION,
     MOST_LINES,
     body,
+    description,
+    documented,
     exception,
+    issue,
+    leaks,
+    names_test,
     open_wording,
-    statement,
+    plain_error,
 )
 from tests.endpoints import endpoint, reply
 
@@ -42,46 +48,135 @@ t.py:12: in test_d
     self.assertEqual(a, 1)
 E   AssertionError: 2 != 1
 E     At index 0"""
+NATIVE = """Traceback (most recent call last):
+  File "/tree/t.py", line 12, in test_d
+    self.assertEqual(a, 1)
+  File "/tree/pkg.py", line 5, in f
+    raise ValueError
+    ^^^^^^^^^^^^^^^^
+pkg.Problem: first
+second"""
+
+FIRST, SECOND = "\x000\x00", "\x001\x00"
+"""Where the results of the first two calls stand."""
 
 
-def test_a_test_is_shown_by_what_it_does() -> None:
+def step(
+    text: str, *needs: int, name: str = "f", kind: str = "", imports: str = ""
+) -> dict[str, object]:
+    """A recorded call."""
+    return {"text": text, "name": name, "kind": kind, "needs": list(needs), "is_statement": False,
+            "imports": [f"from pkg import {imports}"] if imports else []}  # fmt: skip
+
+
+def test_a_program_prints_the_last_call_with_what_it_needs_and_imports() -> None:
+    steps = [
+        step("Box(2)", name="Box", kind="object", imports="Box"),
+        step("f(1)", imports="f"),
+        step(f"{FIRST}.add(3)", 0, name="Box.add"),
+        step(f"total({FIRST}, {SECOND})", 0, 1, name="total", imports="total"),
+    ]
+    programs = [program.code for program in snippets(steps)]
+    assert programs[1] == "from pkg import f\n\nprint(repr(f(1)))"
+    assert programs[3] == (
+        "from pkg import Box, f, total\n\nbox = Box(2)\nresult = f(1)\nbox.add(3)\n"
+        "print(repr(total(box, result)))"
+    )
+
+
+def test_a_program_whose_object_was_changed_by_an_unwritable_call_is_none() -> None:
+    steps = [
+        step("Box(2)", name="Box", kind="object", imports="Box"),
+        step("", 0, name="Box.map"),
+        step(f"{FIRST}.sum()", 0, name="Box.sum"),
+        step("f(1)", imports="f"),
+    ]
+    codes = [program.code for program in snippets(steps)]
+    assert [("Box" in code, "sum" in code) for code in codes] == [(True, False), (False, False)]
+
+
+def test_a_name_of_python_s_or_of_an_import_is_no_variable() -> None:
+    steps = [
+        step("Dict()", name="Dict", kind="object", imports="Dict"),
+        step(f"result({FIRST})", 0, name="result", imports="result"),
+        step(f"{SECOND}.x", 1, name="x"),
+    ]
+    *_, program = snippets(steps)
+    assert "dict1 = Dict()\nresult1 = result(dict1)" in program.code
+
+
+def test_a_generator_is_shown_by_what_it_yields() -> None:
+    (program,) = snippets([step("f(1)", kind="generator", imports="f")])
+    assert program.code.endswith("print(repr(list(f(1))))")
+
+
+def test_an_issue_says_what_the_program_does_and_should_do() -> None:
+    snippet = Snippet("from pkg import f\n\nprint(repr(f(1)))", "f")
+    wrong, right = {"output": "2\n", "error": ""}, {"output": "", "error": "ValueError: 1"}
+    assert issue("pkg", Demonstration(snippet, wrong, right)) == (
+        "`pkg` has a bug. `f` does not do what it should:\n\n```python\nfrom pkg import f\n\n"
+        "print(repr(f(1)))\n```\n\nIt prints:\n\n```\n2\n```\n\nIt should fail with:\n\n"
+        "```\nValueError: 1\n```\n\nFind the cause in the package's code and fix it."
+    )
+    assert "It does not end within a few seconds." in issue(
+        "pkg", Demonstration(snippet, {}, right)
+    )
+
+
+def test_text_with_a_fence_is_shown_in_a_longer_one() -> None:
+    snippet = Snippet("print(1)", "f")
+    shown = issue("pkg", Demonstration(snippet, {"output": "```\n", "error": ""}, {}))
+    assert "````\n```\n````" in shown
+
+
+def test_a_description_says_the_exception_or_the_values_and_quotes_no_code() -> None:
+    for error, says in (
+        ("TypeError: no", "It fails with:\n\n```\nTypeError: no\n```"),
+        ("AssertionError: assert 3 == [1]\n +  where 3 = f(2)",
+         "Two values should be equal, but are 3 and [1]."),
+        ("AssertionError: 2 != 1", "Two values should be equal, but are 2 and 1."),
+        ("Failed: DID NOT RAISE <class 'KeyError'>",
+         "It should raise <class 'KeyError'>, and does not."),
+    ):  # fmt: skip
+        assert plain_error(error) == says
+    for error in (
+        "assert pkg.f(x) == 3", "AssertionError: assert f(1)", "", "AssertionError: assert 3 != 3",
+        "AssertionError: 3 == 3",
+    ):  # fmt: skip
+        assert plain_error(error) == ""
+    text = description("pkg", plain_error("TypeError: no"), ["f", "f", "g"])
+    assert "calls `f`, `g`. It fails with:\n\n```\nTypeError: no\n```\n\nFind" in text
+    assert description("pkg", "", ["f"]) == ""
+
+
+def test_code_that_has_a_line_of_the_test_leaks() -> None:
     source = SourceFile(FILE)
-    assert body(source, "t.py::TestC::test_d") == "a = pkg.g()\nself.assertEqual(a, 1)"
-    assert body(source, "t.py::test_a[1]") == "assert pkg.f(x) == [\n    1,\n]"
+    sources = [body(source, "t.py::TestC::test_d"), body(source, "t.py::test_a[1]")]
+    assert leaks("x = 1\n  assert pkg.f(x) == [", sources)
+    assert not leaks("print(repr(pkg.f(1)))\n1,", sources)
     assert body(source, "t.py::test_b") == body(source, "t.py") == ""
 
 
-def test_a_long_test_is_shown_by_its_first_lines() -> None:
-    source = SourceFile(b"def test_a():\n" + b"    a = 1\n" * 100)
-    assert body(source, "t.py::test_a").splitlines() == ["a = 1"] * MOST_LINES + ["..."]
+def test_a_text_with_the_name_of_a_test_or_its_file_names_it() -> None:
+    tests = ["tests/test_a.py::TestC::test_d[1]"]
+    assert names_test("see tests/test_a.py", tests)
+    assert names_test("in test_d:", tests)
+    assert not names_test("test_data TestC", tests)
 
 
-def test_of_several_exceptions_the_last_is_shown_without_the_code_that_raised_it() -> None:
+def test_of_several_exceptions_the_last_is_told_without_the_code_that_raised_it() -> None:
     assert exception(SAID) == "AssertionError: 2 != 1\n  At index 0"
+    assert exception(NATIVE) == "pkg.Problem: first\nsecond"
     assert exception("") == exception("E") == exception("no more memory") == ""
 
 
-def test_the_shortest_failure_is_reported() -> None:
-    failures = {
-        "t.py::test_a[3]": "E   TypeError\n" * 3,
-        "t.py::TestC::test_d": SAID,
-        "u.py::b": SAID,
-    }
-    assert statement("pkg", failures, {"t.py": SourceFile(FILE)}) == (
-        "`pkg` has a bug. This code, with the names of `t.py`, should run without an error:\n\n"
-        "```python\na = pkg.g()\nself.assertEqual(a, 1)\n```\n\nIt fails with:\n\n"
-        "```\nAssertionError: 2 != 1\n  At index 0\n```\n\n"
-        "Find the cause in the package's code and fix it."
-    )
-    shown = statement("pkg", {"t.py::test_a[3]": "E   TypeError: no"}, {"t.py": SourceFile(FILE)})
-    assert "without an error:\n\n```python\n# with 3\nassert pkg.f(x)" in shown
-
-
-def test_a_failure_that_cannot_be_shown_makes_no_statement() -> None:
-    assert (
-        statement("pkg", {"t.py::test_b": SAID, "u.py::c": SAID}, {"t.py": SourceFile(FILE)}) == ""
-    )
-    assert statement("pkg", {"t.py::test_a": ""}, {"t.py": SourceFile(FILE)}) == ""
+def test_a_doctest_is_reported_by_its_examples_and_what_differs() -> None:
+    said = "010 >>> f(1)\nExpected:\n    2\nGot:\n    3\n\n/a.py:1: DocTestFailure"
+    text = documented("pkg", {"a.py::a.f": ">>> f(1)\n2\n"}, {"a.py::a.f": said})
+    assert "These examples of `a.f` do not hold:\n\n```python\nf(1)\n```" in text
+    assert "Expected:\n    2\nGot:\n    3\n```" in text
+    long = {"a.py::a.f": ">>> a = 1\n" * 100}
+    assert documented("pkg", long, {"a.py::a.f": said}).count("a = 1") == MOST_LINES
 
 
 def worded(url: str, report: str) -> str:

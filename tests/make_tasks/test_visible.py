@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.make_tasks.operators import Edit, SourceFile
+from assay.make_tasks.edits import Edit, SourceFile
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
 
 TESTS = b"""import pytest

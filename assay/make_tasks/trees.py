@@ -7,10 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from assay.archives import tarfile
 from assay.errors import DataError
+from assay.make_tasks.commits import Commit, git_folder
+from assay.paths import real_path
 from assay.registry import one_line
 
 MOST_FILES, MOST_MB = 200_000, 2048
@@ -30,16 +32,19 @@ def read_tree(package: str, tree: Path) -> None:
 
     `package` is a name for pip (`h11`, `h11==0.16.0`), a .tar.gz file, a folder, or a git
     repository, of which the commit that is checked out, or `PATH@COMMIT`, is taken without its
-    history. Raises DataError for anything else, and for an archive that leaves its folder.
+    history, as it is stored: no filter of the repository runs. Raises DataError for anything else,
+    and for an archive that leaves its folder.
     """
     before, _, after = package.rpartition("@")
     path, commit = (package, "HEAD") if Path(package).exists() or not before else (before, after)
     with tempfile.TemporaryDirectory() as temporary:
-        folder, archive = Path(temporary, "unpacked"), Path(temporary, "commit.tar")
-        if Path(path, ".git").exists() and not commit.startswith("-"):
-            git = ["git", "-C", path, "archive", "--format=tar", f"--output={archive}", commit]
-            _run(git, f"git cannot read {package}")
-            _unpack(archive, folder)
+        folder = Path(temporary, "unpacked")
+        git = None if commit.startswith("-") else git_folder(Path(path))
+        if git:
+            opened = Commit(git, commit, Path(temporary))
+            files = list(opened.files())
+            _check_size(package, (file.size for file in files))
+            opened.write(files, folder)
         elif Path(package).is_dir():
             folder = Path(package)
         elif Path(package).is_file() and package.endswith((".tar.gz", ".tgz")):
@@ -52,7 +57,7 @@ def read_tree(package: str, tree: Path) -> None:
                 " package; write h11, h11==0.16.0, ./h11 or ./h11@v0.16.0"
             )
         inside = list(folder.iterdir())
-        if not Path(path, ".git").exists() and len(inside) == 1 and inside[0].is_dir():
+        if not git and len(inside) == 1 and inside[0].is_dir():
             folder = inside[0]
         _check_size(package, (path.lstat().st_size for path in folder.rglob("*")))
         shutil.copytree(folder, tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -63,7 +68,7 @@ def read_tree(package: str, tree: Path) -> None:
 
 def name_of(package: str) -> str:
     """A name for the tree of a package: `h11` of `h11==0.16.0`, `./h11/`, `h11-0.16.0.tar.gz`."""
-    last = Path(package.rpartition("@")[0] or package).resolve().name
+    last = real_path(Path(package.rpartition("@")[0] or package)).name
     last = re.sub(r"(-\d[^-]*)?(\.tar\.gz|\.tgz)$|==.*$", "", last)
     return re.sub(r"[^A-Za-z0-9._-]", "_", last)
 
@@ -72,9 +77,14 @@ def source_files(tree: Path) -> Iterator[str]:
     """The files of a tree that bugs are put into: Python that is no test, document or script."""
     for file in sorted(tree.rglob("*.py")):
         path = PurePosixPath(file.relative_to(tree).as_posix())
-        is_test = path.name.startswith("test_") or path.stem.endswith("_test")
-        if not (is_test or path.name in SETUP or file.is_symlink() or OTHERS & {*path.parts[:-1]}):
+        is_other = path.name in SETUP or OTHERS & {*path.parts[:-1]}
+        if not (is_test(path) or is_other or file.is_symlink()):
             yield str(path)
+
+
+def is_test(path: PurePath) -> bool:
+    """Whether pytest takes a file for one of tests by its name."""
+    return path.name.startswith("test_") or path.stem.endswith("_test")
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -1,0 +1,89 @@
+"""Finds what to say of a bug: a program that shows it, or else a description of its failure."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from assay.judge import Judge
+from assay.judge.doctests import docstrings
+from assay.make_tasks.edits import SourceFile
+from assay.make_tasks.snippets import Demonstration, Snippet, is_runnable, snippets, tells
+from assay.make_tasks.statement import (
+    body,
+    description,
+    documented,
+    exception,
+    issue,
+    leaks,
+    names_test,
+    plain_error,
+)
+from assay.make_tasks.trees import source_files
+from assay.make_tasks.trials import Files, run_snippets, run_tests
+from assay.types import RepositoryTests
+
+MOST_TESTS, MOST_SNIPPETS, CONFIRMED = 6, 60, 4
+"""Failing tests whose calls are recorded, programs that are tried, and those that run again."""
+
+
+class Reports:
+    """Statements of bugs of one tree."""
+
+    def __init__(self, judge: Judge, base: RepositoryTests, name: str) -> None:
+        self._judge, self._base, self._name = judge, base, name
+        self._source_files = list(source_files(Path(base.tree)))
+
+    async def of(
+        self, files: Files, failing: Mapping[str, str], sources: Mapping[str, SourceFile]
+    ) -> str:
+        """A statement of what fails where these files differ; empty where nothing can be said that
+        names no test. `failing` has what pytest says of each test, `sources` the tests' files.
+        Raises SandboxError.
+        """
+        examples = docstrings(
+            failing, {path: source.data.decode("utf-8-sig") for path, source in sources.items()}
+        )
+        hidden = [test for test in failing if test not in examples]
+        codes = [body(sources[test.partition("::")[0]], test) for test in hidden]
+        tests = sorted(failing, key=lambda test: (len(failing[test]), test))[:MOST_TESTS]
+        base = replace(self._base, fail_to_pass=tuple(tests))
+        _, steps, _ = await run_tests(self._judge, base, tests, recorded=self._source_files)
+        programs = [
+            program for program in sorted(
+                {program for each in steps.values() for program in snippets(each)},
+                key=lambda program: program.cost,
+            ) if is_runnable(program) and not leaks(program.code, codes)
+        ]  # fmt: skip
+        async for demonstration in self._differing(programs[:MOST_SNIPPETS], files):
+            report = issue(self._name, demonstration)
+            if not names_test(report, hidden):
+                return report
+        if text := documented(self._name, examples, failing):
+            return text
+        errors = {test: plain_error(exception(failing[test])) for test in hidden}
+        plain = [test for test in hidden if errors[test]]
+        first = min(plain, key=lambda test: (len(errors[test]), errors[test]), default="")
+        calls = [step["name"] for step in steps.get(first, [])[::-1]]
+        text = description(self._name, errors.get(first, ""), calls)
+        return "" if names_test(text, hidden) else text
+
+    async def _differing(
+        self, programs: list[Snippet], files: Files
+    ) -> AsyncIterator[Demonstration]:
+        """Programs that do one thing with the bug and another without it, each time."""
+        if not programs:
+            return
+        expected = await run_snippets(self._judge, self._base, programs)
+        actual = await run_snippets(self._judge, self._base, programs, files)
+        differing = [
+            Demonstration(*parts) for parts in zip(programs, actual, expected, strict=True)
+            if parts[1] != parts[2] and parts[2]
+        ][:CONFIRMED]  # fmt: skip
+        if not differing:
+            return
+        programs = [demonstration.snippet for demonstration in differing]
+        expected = await run_snippets(self._judge, self._base, programs, seed=1)
+        actual = await run_snippets(self._judge, self._base, programs, files, seed=1)
+        for demonstration, again, right in zip(differing, actual, expected, strict=True):
+            if tells(demonstration.actual, again) and tells(demonstration.expected, right):
+                yield demonstration
