@@ -1,5 +1,5 @@
-"""Finds what a family of processes may read and the user that it runs as. The supervisor calls
-this, since a zygote stays small.
+"""Finds what a family of processes may read. The supervisor calls this, since a zygote stays
+small.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ TOOLCHAINS = (
     *(str(path) for path in [*Path("/usr/share").glob("go-*"), *Path("/etc").glob("java-*")]),
 )  # fmt: skip
 """What programs and compilers need beside libraries."""
+BASE = getattr(sys, "_base_executable", "") or sys.executable
+"""The interpreter on which a virtual environment stands, which may hold a copy of it."""
 INTERPRETER = (
-    os.path.realpath(sys.executable),
+    os.path.realpath(BASE if Path(BASE).exists() else sys.executable),
     f"{sysconfig.get_config_var('LIBDIR')}/{sysconfig.get_config_var('INSTSONAME')}",
 )
 """What starts Python: the program and its shared library."""
@@ -44,22 +46,16 @@ HARNESS_PACKAGES = (
     "iniconfig", "packaging", "pygments",
 )  # fmt: skip
 """What a harness of cocotb imports; a family that starts programs may."""
-FIRST_USER = 60_000
-
-
-def family_user(family: int) -> int | None:
-    """The user of a family by its number; None where it keeps ours."""
-    return FIRST_USER + family if os.getuid() == 0 else None
 
 
 def access_rules(
-    family: int, work_dir: str = "", reads: Sequence[str] = (), starts_programs: bool = False,
+    user: int | None, work_dir: str = "", reads: Sequence[str] = (), starts_programs: bool = False,
     required: Collection[str] = (),
 ) -> AccessRules:  # fmt: skip
-    """The rules of one family by its number: read the standard library, shared libraries and
-    PACKAGES; run as a user of its own where we are root. One that `starts_programs` reads
-    TOOLCHAINS, INTERPRETER and what `reads` names too. `required`: its walls, on which it depends
-    what it may do to files of its own.
+    """The rules of one family: read the standard library, shared libraries and PACKAGES; run as
+    `user`, which `claim_user` gives. One that `starts_programs` reads TOOLCHAINS, INTERPRETER and
+    what `reads` names too. `required`: its walls, on which it depends what it may do to files of
+    its own.
     """
     libraries = (*LIBRARIES, *TOOLCHAINS, *INTERPRETER) if starts_programs else LIBRARIES
     unresolved = sysconfig.get_path("stdlib")
@@ -78,7 +74,7 @@ def access_rules(
         covered=(*unread, *folders, SYSTEM_PACKAGES),
         packages=packages,
         library=str(library),
-        user=family_user(family),
+        user=user,
         work_dir=work_dir,
         starts_programs=starts_programs,
         sets_modes="user" in required,

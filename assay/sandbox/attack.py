@@ -18,6 +18,7 @@ from assay.sandbox import cgroups, kernel, walls
 from assay.sandbox.access import access_rules
 from assay.sandbox.kernel import MIB
 from assay.sandbox.seccomp import MAP_GROWSDOWN
+from assay.sandbox.users import claim_user
 
 PARENT = os.getppid()
 SERVER = f"\0assay-{os.getpid()}"
@@ -154,8 +155,10 @@ def main() -> None:
     """Put up each wall that is available, attack, print the results."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     server.bind(SERVER)
+    kernel.die_first()  # as every zygote does
     walls.limit_family()
-    rules, up = access_rules(0), []
+    claim = claim_user()
+    rules, up = access_rules(claim.user), []
     refused = {"group": why} if (why := why_unavailable(overrun_group)) else {}
     for name, wall in walls.family(rules).items():
         if why := why_unavailable(wall):

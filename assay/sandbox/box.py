@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import socket
 import subprocess
-import tempfile
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from assay.errors import SandboxError
-from assay.sandbox.access import access_rules
 from assay.sandbox.box_init import BoxRequest, BoxSpec
 from assay.sandbox.kernel import MIB
-from assay.sandbox.landlock import NULL
-from assay.sandbox.namespaces import AccessRules
-from assay.sandbox.processes import start_python
-from assay.sandbox.program import ENVIRONMENT, Ended, Result, message, read_message
-from assay.sandbox.sockets import HEADER
+from assay.sandbox.program import ENVIRONMENT, Ended, Result
+from assay.sandbox.sockets import OversizedError, receive, send
 
-__all__ = ["Box", "BoxSpec", "Boxes", "receive", "send"]
-
-ZYGOTE = ("-I", "-m", "assay.sandbox.box_zygote")
-BOX_USER = 59_999
-"""The user of all commands, where we are root."""
-SHOWN = ("/usr/sbin", "/sbin", "/usr/share", "/etc/ssl/certs")
-"""What commands may read beside that which compilers may."""
 GIT_SETTINGS = {"safe.directory": "*", "user.name": "user", "user.email": "user@localhost"}
 GIT = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -43,6 +27,8 @@ FILE_SECONDS = 60.0
 GRACE_SECONDS = 30.0
 """How much longer than a command's time a box may take to answer."""
 READ_MB = DIFF_MB = 16
+ROOM_BYTES = MIB
+"""What a box may answer beside the output of a command."""
 
 
 FORMS = {
@@ -57,15 +43,19 @@ FORMS = {
 class Box:
     """An open box. Commands take turns: what one has started is killed when it ends.
 
-    Whatever a command does can only fail itself. Every method raises SandboxError where the machine
-    has failed, after which the box is closed.
+    Whatever a command does can only fail itself: one that ends the box is followed by no other, and
+    nothing can be done with its files. Every method raises SandboxError where the machine has
+    failed, after which the box is closed. zygote: the process whose end is the machine's failure.
     """
 
     def __init__(
-        self, spec: BoxSpec, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._spec, self._reader, self._writer = spec, reader, writer
+        self, spec: BoxSpec, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
+        zygote: subprocess.Popen[bytes],
+    ) -> None:  # fmt: skip
+        self._spec, self._reader, self._writer, self._zygote = spec, reader, writer, zygote
         self._turn = asyncio.Lock()
+        self._last: Result | None = None
+        """What came of the command that has ended the box, if one has."""
         self.form = self.folder = self.temporary = self.tree = ""
         """One of FORMS; the paths inside of the work folder, of one for temporary files, and of the
         trusted copy."""
@@ -77,7 +67,8 @@ class Box:
     ) -> Result:  # fmt: skip
         """Run a command. output_bytes: how much is kept of each stream: half of its beginning, half
         of its end. merged: whether both streams become standard output. folder: where, instead of
-        the work folder. The result is EXITED, CRASHED, or WALL where its time is up.
+        the work folder. The result is EXITED, CRASHED, WALL where its time is up, or MEMORY where
+        the box used too much.
         """
         variables = {**self._variables(), **(environment or {})}
         return await self._ask(BoxRequest(
@@ -107,8 +98,27 @@ class Box:
         are no UTF-8 are surrogates. Caches and git's own folder are left out. Raises OSError for
         one of more than `most` bytes.
         """
-        data = await self._do("diff", self.tree, most=most, statuses=(0, 1))
+        data = await self._do("diff", self.tree, self.temporary, most=most, statuses=(0, 1))
         return data.decode("utf-8", "surrogateescape")
+
+    async def fitting_diff(self, most: int = DIFF_MB * MIB) -> tuple[str, str]:
+        """As `diff`, at the end of a box's use; where that cannot be had, of the files that fit.
+        Also what is left out, in words. Temporary files are then removed. Never raises OSError: the
+        diff may be empty.
+        """
+        with contextlib.suppress(OSError):
+            return await self.diff(most), ""
+        why = ""
+        for share in (most // 2, most // 64):
+            try:
+                fits = self.tree, self.temporary, share
+                result = await self._done("diff", *fits, most=most, statuses=(0, 1))
+            except OSError as error:
+                why = f"everything: {str(error)[:200]}"
+            else:
+                left_out = result.stderr.decode("utf-8", "replace").partition("\n")[0]
+                return result.stdout.decode("utf-8", "surrogateescape"), left_out
+        return "", why
 
     async def changes(self) -> list[str]:
         """The paths of all files that are not as in the tree, caches included. Raises OSError."""
@@ -130,6 +140,12 @@ class Box:
     async def _do(
         self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,)
     ) -> bytes:
+        """Do something with files; what that prints. Raises as `_done`."""
+        return (await self._done(kind, *arguments, most=most, statuses=statuses)).stdout
+
+    async def _done(
+        self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,)
+    ) -> Result:
         """Do something with files. Raises OSError, as TimeoutError where that takes too long."""
         variables = self._variables()
         result = await self._ask(BoxRequest(
@@ -141,132 +157,29 @@ class Box:
             raise error(f"{kind} in a box: {text or result.detail}")
         if len(result.stdout) > most:
             raise OSError(f"{kind} in a box: more than {most} bytes")
-        return result.stdout
+        return result
 
     async def _ask(self, request: BoxRequest) -> Result:
         async with self._turn:
+            if self._last is not None:
+                return self._last
+            if self._writer.is_closing():
+                raise SandboxError("the box has ended")
             try:
                 async with asyncio.timeout(request.wall_seconds + GRACE_SECONDS):
                     send(self._writer, *request)
-                    ended, *fields = await receive(self._reader)
+                    most = 2 * request.output_bytes + ROOM_BYTES
+                    ended, *fields = await receive(self._reader, most)
             except BaseException as error:  # its answer would be taken for that to the next one
                 self._writer.transport.abort()
-                if isinstance(error, OSError | asyncio.IncompleteReadError):
+                has_ended = isinstance(error, ConnectionError | asyncio.IncompleteReadError)
+                if has_ended and request.kind == "exec" and self._zygote.poll() is None:
+                    self._last = Result(Ended.CRASHED, "the command has ended its box")
+                    return self._last
+                if isinstance(error, OSError | asyncio.IncompleteReadError | OversizedError):
                     raise SandboxError("the box has ended") from None
                 raise
+        if ended == Ended.LOST:
+            self._writer.transport.abort()
+            raise SandboxError(f"a box can do nothing more: {fields[0]}")
         return Result(Ended(ended), *fields)
-
-
-def send(writer: asyncio.StreamWriter, *parts: object) -> None:
-    """Write a message."""
-    frame = message(*parts)
-    writer.write(HEADER.pack(len(frame)) + frame)
-
-
-async def receive(reader: asyncio.StreamReader) -> list[Any]:
-    """The parts of the next message. Raises IncompleteReadError at the end."""
-    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-    return read_message(await reader.readexactly(length))
-
-
-async def describe_boxes(required: Collection[str]) -> str:
-    """What boxes are here, by opening one with these walls; or why there are none."""
-    boxes = Boxes(required)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            async with boxes.open(BoxSpec(Path(folder))) as box:
-                done = await box.run(("true",))
-                return FORMS[box.form] if done.status == 0 else f"none: {done.stderr.decode()}"
-    except SandboxError as error:
-        return f"none: {error}"
-    finally:
-        await boxes.close()
-
-
-class Boxes:
-    """Opens boxes, from a process that is started for the first one. required: the walls that each
-    must put up.
-    """
-
-    def __init__(self, required: Collection[str]) -> None:
-        self._required = list(required)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @contextlib.asynccontextmanager
-    async def open(self, spec: BoxSpec) -> AsyncIterator[Box]:
-        """A box, until the block ends. Raises SandboxError where it cannot be opened."""
-        if spec.image and "namespaces" not in self._required:
-            raise SandboxError(f"the image {spec.image} needs namespaces: tier A of assay doctor")
-        root = spec.image or ""
-        folders = ENVIRONMENT["PATH"].split(":")
-        if not any(os.path.lexists(f"{root}{folder}/git") for folder in folders):
-            raise SandboxError(f"boxes need git in {root}/usr/bin; install it (apt install git)")
-        ours, theirs = socket.socketpair()
-        with theirs:
-            sent = spec._replace(tree=spec.tree.resolve(), roots=(), environment={})
-            data = json.dumps([self._required, self._rules(spec), sent], default=str).encode()
-            try:
-                socket.send_fds(self._zygote(), [data], [theirs.fileno()])
-            except OSError as error:
-                ours.close()
-                raise SandboxError(f"no box can be opened: {error}") from None
-        reader, writer = await asyncio.open_connection(sock=ours)
-        box = Box(spec, reader, writer)
-        try:
-            try:
-                kind, *details = await receive(reader)
-            except (OSError, asyncio.IncompleteReadError):
-                kind, details = "failed", ["its process has ended"]
-            if kind != "ready":
-                raise SandboxError(f"a box cannot be opened: {details[0]}")
-            box.form, box.folder, box.temporary, box.tree = details
-            yield box
-        finally:
-            await asyncio.shield(box.close())
-
-    async def close(self) -> None:
-        """End all boxes."""
-        if self._process is not None:
-            self._control.close()
-            await asyncio.to_thread(self._process.wait)
-            self._process = None
-
-    def _rules(self, spec: BoxSpec) -> AccessRules:
-        """What a box shows of the machine, and its user."""
-        usual, tree = usual_rules(), str(spec.tree.resolve())
-        if spec.image:
-            spec, usual = spec._replace(roots=()), usual._replace(visible=(NULL,), covered=())
-        roots = tuple(str(path) for root in spec.roots for path in (root, *base_of(root)))
-        other_user = os.getuid() == 0 and not {"namespaces", "user"}.isdisjoint(self._required)
-        return usual._replace(
-            packages=roots,
-            readable=(*usual.readable, *roots, tree),
-            user=BOX_USER if other_user else None,
-        )
-
-    def _zygote(self) -> socket.socket:
-        """The socket of the process that forks boxes. Raises OSError."""
-        if self._process is None or self._process.poll() is not None:
-            self._control, self._process = start_python(
-                ZYGOTE, socket.SOCK_SEQPACKET, stdout=subprocess.DEVNULL, start_new_session=True,
-                env=ENVIRONMENT,
-            )  # fmt: skip
-        return self._control
-
-
-@cache
-def usual_rules() -> AccessRules:
-    """Those of every box: compilers, the standard library, none of the packages here."""
-    rules = access_rules(0, starts_programs=True)
-    readable = (path for path in (*rules.readable, *SHOWN) if path not in rules.packages)
-    return rules._replace(visible=(*SHOWN, *rules.visible), readable=tuple(readable))
-
-
-def base_of(root: Path) -> list[Path]:
-    """The folder of the interpreter on which a virtual environment stands."""
-    with contextlib.suppress(OSError):
-        for line in (root / "pyvenv.cfg").read_text().splitlines():
-            name, _, value = line.partition("=")
-            if name.strip() == "home":
-                return [Path(value.strip()).parent]
-    return []

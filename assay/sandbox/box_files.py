@@ -4,6 +4,7 @@ in the work folder, while no command runs. A command may have left anything ther
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -12,6 +13,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import BinaryIO
 
 CHUNK = 1 << 20
+FILE_BYTES = 512
+"""About what a diff says of a file beside its content."""
+NAMES, NAME = 3, 100
+"""Files that are named where more are left out, and characters of each name."""
 LEFT_OUT = (".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
 """Names that are no part of a diff, wherever they stand."""
 GIT_DIFF = ("git", "-c", "core.quotePath=false", "-c", "diff.renames=false", "diff", "--no-index",
@@ -88,42 +93,112 @@ def changes(tree: str) -> None:
     os.write(1, b"".join(os.fsencode(path) + b"\0" for path in changed(tree)))
 
 
-def diff(tree: str) -> None:
-    """Become git, which prints how the work folder differs from `tree`. Raises OSError."""
-    stage, work = tempfile.mkdtemp(), os.getcwd()
-    paths = changed(tree, LEFT_OUT)
+def diff(tree: str, temporary: str, most: int = 0) -> None:
+    """Become git, which prints how the work folder differs from `tree`. With `most`, only of files
+    that can be read and take no more bytes than that together; the first line of standard error
+    then says which are left out, and `temporary` is emptied. Raises OSError.
+    """
+    work, skipped = os.getcwd(), list[str]()
+    if most:  # the disk may be full of what commands have left
+        empty(temporary)
+    stage = tempfile.mkdtemp(dir=temporary)
+    paths = changed(tree, LEFT_OUT, skipped if most else None)
+    if most:
+        paths, left_out = fitting(tree, readable(paths, skipped), most)
+        os.write(2, f"{in_words([*skipped, *left_out])}\n".encode("utf-8", "replace"))
     copy(tree, f"{stage}/a", paths)
     copy(work, f"{stage}/b", paths)
     os.chdir(stage)
     os.execvpe(GIT_DIFF[0], GIT_DIFF, {**os.environ, "HOME": "/"})  # nobody's settings
 
 
-def changed(tree: str, left_out: Collection[str] = ()) -> list[str]:
-    """Paths of files and links of the work folder that are not as in `tree`: by type, rights, size
-    and time. A command that sets a time hides only its own work.
+def empty(folder: str) -> None:
+    """Remove what can be removed of what lies in a folder."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            remove(f"{folder}/{name}")
+
+
+def fitting(tree: str, paths: Sequence[str], most: int) -> tuple[list[str], list[str]]:
+    """Of changed files those that take up to `most` bytes together, files of the tree first and the
+    small before the large; and the others.
     """
-    before, after = listing(tree, left_out), listing(".", left_out)
+    sizes = {path: size_of(f"{tree}/{path}") + size_of(path) for path in paths}
+    order = sorted(paths, key=lambda path: (not os.path.lexists(f"{tree}/{path}"), sizes[path]))
+    used, fits = 0, list[str]()
+    for path in order:
+        size = sizes[path] + FILE_BYTES
+        if used + size <= most:
+            used += size
+            fits.append(path)
+    return sorted(fits), sorted({*paths}.difference(fits))
+
+
+def readable(paths: Sequence[str], skipped: list[str]) -> list[str]:
+    """The paths that do not lie in folders that were skipped, and of the files that are there those
+    that can be read; others are added to `skipped`.
+    """
+    outside = [path for path in paths if not any(map(path.startswith, skipped))]
+    hidden = {path for path in outside if not os.access(path, os.R_OK) and os.path.isfile(path)}
+    skipped += sorted(hidden)
+    return [path for path in outside if path not in hidden]
+
+
+def size_of(path: str) -> int:
+    """The bytes of a file or link; 0 where it is absent."""
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
+def in_words(paths: Sequence[str]) -> str:
+    """Names the first of these files and says how many there are; empty without any."""
+    more = f" and {len(paths) - NAMES} more files" if len(paths) > NAMES else ""
+    return ", ".join(repr(path[-NAME:]) for path in paths[:NAMES]) + more
+
+
+def changed(
+    tree: str, left_out: Collection[str] = (), skipped: list[str] | None = None
+) -> list[str]:
+    """Paths of files and links of the work folder that are not as in `tree`: by type, rights, size
+    and time. A command that sets a time hides only its own work. Folders that cannot be read are
+    added to `skipped`; without that OSError is raised.
+    """
+    before, after = listing(tree, left_out), listing(".", left_out, skipped)
     return sorted({path for path, _ in before.items() ^ after.items()})
 
 
-def listing(root: str, left_out: Collection[str]) -> dict[str, tuple[int, ...]]:
+def listing(
+    root: str, left_out: Collection[str], skipped: list[str] | None = None
+) -> dict[str, tuple[int, ...]]:
     """What identifies each file and link below a folder, by path, without those of some names. What
-    else there may be, as pipes and sockets, is no part of a tree.
+    else there may be, as pipes and sockets, is no part of a tree. Folders that cannot be read are
+    added to `skipped`; without that OSError is raised.
     """
     states, folders = dict[str, tuple[int, ...]](), [""]
     for folder in folders:
-        with os.scandir(f"{root}/{folder}") as entries:
-            for entry in entries:
-                path, state = f"{folder}{entry.name}", entry.stat(follow_symlinks=False)
+        try:
+            for name, state in entries_of(f"{root}/{folder}", left_out):
                 kind = stat.S_IFMT(state.st_mode)
-                if entry.name in left_out:
-                    continue
                 if kind == stat.S_IFDIR:
-                    folders.append(f"{path}/")
+                    folders.append(f"{folder}{name}/")
                 elif kind in (stat.S_IFREG, stat.S_IFLNK):
                     modes = kind, state.st_mode & 0o111
-                    states[path] = *modes, state.st_size, state.st_mtime_ns
+                    states[f"{folder}{name}"] = *modes, state.st_size, state.st_mtime_ns
+        except OSError:
+            if skipped is None:
+                raise
+            skipped.append(folder)
     return states
+
+
+def entries_of(folder: str, left_out: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """What lies in a folder, links as such, but for some names. Raises OSError."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name not in left_out:
+                yield entry.name, entry.stat(follow_symlinks=False)
 
 
 def lay_out(path: str, copy: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
 import time
@@ -19,17 +18,26 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from assay.sandbox import box_files, kernel, landlock
+from assay.sandbox.box_watch import BoxFolder, BoxWatch, remove_segments
 from assay.sandbox.kernel import MIB, MOST_FILES
 from assay.sandbox.namespaces import AccessRules
-from assay.sandbox.program import Ended, message, read_message
+from assay.sandbox.program import Ended
 from assay.sandbox.seccomp import Filter, family_filter, process_filter, repository_filter
-from assay.sandbox.sockets import FramedSocket
+from assay.sandbox.sockets import FramedSocket, message, read_message
 
 USER = 1000
 """What the user of all commands is called in a user namespace."""
 CHUNK = 65_536
 NOT_DONE = 126
 """The status of a request that failed before a command was there."""
+DIES_LATE = 900
+"""The score by which the out-of-memory killer takes a box's first process after its commands."""
+TOGETHER_MB = 256
+"""What all processes of a box may use together beyond the memory of one."""
+STOPPED_SECONDS = 1.0
+"""How long a signal may keep a command stopped, which would hold the box for all its time."""
+Stop = tuple[Ended, str]
+"""How a command was ended, and why in one line."""
 
 
 class BoxSpec(NamedTuple):
@@ -51,9 +59,11 @@ class BoxSpec(NamedTuple):
     files: int = 200_000
     """What the files of all writable folders may hold together; they are in memory."""
     memory_mb: int = 4096
-    """Private writable memory of one process in MiB."""
+    """Private writable memory of one process in MiB; all together may use TOGETHER_MB more."""
     processes: int = 512
     open_files: int = 1024
+    covered: tuple[str, ...] = ()
+    """Files and folders among what it shows that are empty in it, where it has namespaces."""
 
 
 class BoxSettings(NamedTuple):
@@ -113,68 +123,123 @@ class Output:
         return bytes(self.head) + cut + bytes(self.tail)
 
 
+def ending(code: int) -> Stop:
+    """How a command ended by itself, by its exit code or the negative number of its signal."""
+    if code < 0:
+        return Ended.CRASHED, f"killed by {kernel.signal_name(-code)}"
+    return Ended.EXITED, f"exited with status {code}" if code else ""
+
+
+def is_stopped(child: int) -> bool:
+    """Whether a signal has stopped a child."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
+
+
+class OomScore:
+    """By which the out-of-memory killer chooses among this process and its children. It is opened
+    before a box makes /proc read-only, in which a command could lower its own. An ordinary user
+    without namespaces, whose processes are undumpable, sets none: all have the same.
+    """
+
+    def __init__(self) -> None:
+        self._own = int(kernel.read_text(kernel.OOM_SCORE))
+        self._file = -1
+        with contextlib.suppress(PermissionError):
+            self._file = os.open(kernel.OOM_SCORE, os.O_WRONLY)
+
+    def fork(self) -> int:
+        """Fork a child that is taken before this process. Raises OSError."""
+        self._set(kernel.DIES_FIRST)
+        child = kernel.fork()
+        if child:
+            self._set(self._own)
+        return child
+
+    def _set(self, score: int) -> None:
+        if self._file >= 0:
+            os.pwrite(self._file, str(score).encode(), 0)
+
+
 class Init:
     """Serves requests. capabilities: those that commands have, by which they may write to the tree
-    of another user. writable: all folders that they may write to, where no namespace says so.
+    of another user. folder: the only one that they may write to, where no namespace says so.
+    tcp_mb: what a socket of TCP may hold.
     """
 
     def __init__(
         self,
         settings: BoxSettings,
         sock: FramedSocket,
+        score: OomScore,
         capabilities: Sequence[int],
-        writable: Sequence[str],
+        folder: str,
+        tcp_mb: float = 0.0,
     ) -> None:
         self._settings, self._sock, self._capabilities = settings, sock, capabilities
         self._namespaced = "namespaces" in settings.required
-        filters = [repository_filter()]
+        self._score, self._tcp_mb = score, tcp_mb
+        filters = [repository_filter("group" in settings.required)]
         if not self._namespaced:
             filters = [family_filter(starts_programs=True, locks=True), process_filter(True)]
         self._filters = list(map(Filter, filters))
+        spec = settings.spec
+        self._folder = None
+        if folder:
+            self._folder = BoxFolder(folder, spec.size_mb, spec.files, spec.processes)
         self._landlock = -1
         if not self._namespaced and "landlock" in settings.required:
             rules = settings.rules
-            self._landlock = landlock.rules_of(rules.readable, rules.listable, writable)
+            self._landlock = landlock.rules_of(rules.readable, rules.listable, (folder,))
 
     def serve(self) -> None:
         """Answer requests until the other side hangs up."""
         with contextlib.suppress(ConnectionError):
             while True:
                 request = BoxRequest(*read_message(self._sock.receive()))
-                self._sock.send(message(*self.answer(request)))
+                try:
+                    answer = self.answer(request)
+                except (OSError, MemoryError) as error:  # the machine's: nothing runs here then
+                    answer = Ended.LOST, f"{type(error).__name__}: {error}"
+                self._sock.send(message(*answer))
 
     def answer(self, request: BoxRequest) -> tuple[object, ...]:
         """Do it, and end all that it has started. The first fields of a Result."""
         started = time.monotonic()
         stdin = kernel.memory_file(request.stdin)
         pipes = [os.pipe() for _ in range(2 - request.merged)]
-        child = kernel.fork()
+        child = self._score.fork()
         if child == 0:
             self._become(request, stdin, pipes[0][1], pipes[-1][1])
         for descriptor in (stdin, *(writing for _, writing in pipes)):
             os.close(descriptor)
         outputs = [Output(reading, request.output_bytes) for reading, _ in pipes]
-        in_time = self._watch(child, outputs, started + request.wall_seconds)
-        ends = self._end(child)
+        spec = self._settings.spec
+        watch = BoxWatch(spec.memory_mb + TOGETHER_MB, spec.size_mb, self._folder, self._tcp_mb)
+        try:
+            stop = self._watch(child, outputs, request.wall_seconds, watch)
+        finally:  # whatever fails here, nothing of the command goes on
+            ends = self._end(child)
         for output in outputs:
             while output.read():
                 pass
             os.close(output.descriptor)
         code = next(os.waitstatus_to_exitcode(end.status) for end in ends if end.pid == child)
-        ended = Ended.WALL if not in_time else Ended.CRASHED if code < 0 else Ended.EXITED
-        details = {
-            Ended.WALL: f"took more than {request.wall_seconds:g} s",
-            Ended.CRASHED: f"killed by {kernel.signal_name(-code)}",
-        }
-        detail = details.get(ended, f"exited with status {code}" if code else "")
-        cpu_seconds = sum(end.cpu_seconds for end in ends)
-        used = cpu_seconds, time.monotonic() - started, max(end.memory_mb for end in ends)
+        ended, detail = stop or ending(code)
+        cpu_seconds = watch.orphans_cpu_seconds + sum(end.cpu_seconds for end in ends)
+        memory_mb = max(watch.peak_mb, *(end.memory_mb for end in ends))
+        used = cpu_seconds, time.monotonic() - started, memory_mb
         return ended, detail, code, *used, b"", *(output.text() for output in outputs)
 
-    def _watch(self, child: int, outputs: Sequence[Output], deadline: float) -> bool:
-        """Read what it writes until it ends. False where its time is up. Ends this process where
+    def _watch(
+        self, child: int, outputs: Sequence[Output], wall_seconds: float, watch: BoxWatch
+    ) -> Stop | None:
+        """Read what it writes until it ends. Why it must be ended, if so. Ends this process where
         the other side hangs up.
         """
+        deadline, stopped_seconds = time.monotonic() + wall_seconds, 0.0
+        last_look = time.monotonic()
         poll, pidfd = select.poll(), os.pidfd_open(child)
         watched = {output.descriptor: output for output in outputs}
         for descriptor in watched:
@@ -184,17 +249,26 @@ class Init:
         poll.register(self._sock.stream, select.POLLRDHUP)
         try:
             while (left := deadline - time.monotonic()) > 0:
-                for descriptor, _ in poll.poll(1000 * left + 1):
+                wait = min(left, max(0.0, watch.next_look - time.monotonic()))
+                for descriptor, _ in poll.poll(1000 * wait + 1):
                     if descriptor == pidfd:
-                        return True
+                        return None
                     if descriptor not in watched:
                         self._end(child)
                         os._exit(0)
                     if not watched[descriptor].read():
                         poll.unregister(descriptor)
+                if time.monotonic() >= watch.next_look:
+                    watch.reap(child)
+                    if end := watch.excess():
+                        return end
+                    before, last_look = last_look, time.monotonic()
+                    stopped_seconds += (last_look - before) * is_stopped(child)
+                    if stopped_seconds > STOPPED_SECONDS:
+                        return Ended.CRASHED, "stopped by a signal"
         finally:
             os.close(pidfd)
-        return False
+        return Ended.WALL, f"took more than {wall_seconds:g} s"
 
     def _end(self, child: int) -> list[kernel.ProcessEnd]:
         """Kill everything in the box, and wait for it."""
@@ -202,7 +276,10 @@ class Init:
             os.kill(child, signal.SIGKILL)
             # atomic: nothing can fork out of it. Without a namespace, nothing can leave its group
             os.kill(-1 if self._namespaced else -child, signal.SIGKILL)
-        return kernel.wait_for_all(-1)
+        ends = kernel.wait_for_all(-1)
+        if self._namespaced:
+            remove_segments()
+        return ends
 
     def _become(self, request: BoxRequest, *streams: int) -> NoReturn:
         """In a child: give up what a command does not need, and do the request."""
@@ -227,7 +304,7 @@ class Init:
         """Put up the walls around a command. Raises OSError."""
         spec = self._settings.spec
         user = USER if self._namespaced else self._settings.rules.user
-        for signal_number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        for signal_number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # ignored so far
             signal.signal(signal_number, signal.SIG_DFL)
         if user is not None:
             if os.getuid() == 0:
@@ -241,7 +318,7 @@ class Init:
         if self._namespaced:  # else others count too
             limits["NPROC"] = spec.processes
         for name, value in limits.items():
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+            kernel.set_limit(name, value)
         if self._landlock >= 0:
             landlock.enforce(self._landlock)
         for each in self._filters:

@@ -21,12 +21,20 @@ import sys
 from pathlib import Path
 
 from assay.sandbox import cgroups, kernel, namespaces
-from assay.sandbox.box_init import USER, BoxSettings, BoxSpec, Init
+from assay.sandbox.box_init import (
+    DIES_LATE,
+    TOGETHER_MB,
+    USER,
+    BoxSettings,
+    BoxSpec,
+    Init,
+    OomScore,
+)
+from assay.sandbox.box_watch import LARGE_SOCKET_MB, SOCKET_MB
 from assay.sandbox.kernel import MIB
 from assay.sandbox.namespaces import MS_BIND, ROOT, AccessRules, mount, seal
-from assay.sandbox.program import message
 from assay.sandbox.seccomp import CLONE, column
-from assay.sandbox.sockets import FramedSocket
+from assay.sandbox.sockets import FramedSocket, message
 from assay.sandbox.work_dir import make_work_dir, remove_leftovers, remove_work_dir
 from assay.sandbox.zygote import many_files
 
@@ -36,8 +44,6 @@ OWNER = 1001
 DAC_OVERRIDE, FOWNER = 1, 3
 SECUREBITS, NO_SETUID_FIXUP = 28, 4
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
-GROUP_MB = 256
-"""Memory of a box beyond its files and that of one process."""
 STATE, TREE = "/.state", "/.tree"
 WRITABLE = {"/tmp": 0o1777, "/dev/shm": 0o1777}
 DEVICES = ("zero", "full", "random", "tty")
@@ -65,7 +71,7 @@ def open_box(data: bytes, stream: socket.socket, boxes: Boxes) -> None:
     group, folder = cgroups.Group(()), ""
     with contextlib.ExitStack() as ends:
         if "group" in required:
-            memory = settings.spec.memory_mb + settings.spec.size_mb + GROUP_MB
+            memory = settings.spec.memory_mb + settings.spec.size_mb + TOGETHER_MB
             group = cgroups.make(f"box{next(NUMBERS)}", memory * MIB, settings.spec.processes)
             ends.callback(group.remove)
         if not namespaced:
@@ -152,6 +158,8 @@ def make_box(settings: BoxSettings, sock: FramedSocket, folder: str) -> Init:
     descriptor = os.dup2(sock.stream.fileno(), 3)
     sock.stream = socket.socket(fileno=descriptor)
     os.closerange(4, kernel.MOST_FILES)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a command may be of the same user
+    score = OomScore()
     if folder:
         kernel.prctl(kernel.CHILD_SUBREAPER, 1)
         work, temporary = f"{folder}/tree", f"{folder}/tmp"
@@ -159,14 +167,17 @@ def make_box(settings: BoxSettings, sock: FramedSocket, folder: str) -> Init:
         os.mkdir(temporary)
         if (user := settings.rules.user) is not None:
             give(folder, user)
-        init = Init(settings, sock, (), (folder,))
+        init = Init(settings, sock, score, (), folder)
         form, tree = "folder", str(settings.spec.tree)
     else:
         work, temporary, tree = settings.spec.folder, "/tmp", TREE
+        tcp_mb = (
+            SOCKET_MB if namespaces.bound_tcp() else LARGE_SOCKET_MB
+        )  # before /proc is another one
         form = make_root(settings)
         kernel.prctl(SECUREBITS, NO_SETUID_FIXUP)
         same = settings.rules.user is None
-        init = Init(settings, sock, () if same else (DAC_OVERRIDE, FOWNER), ())
+        init = Init(settings, sock, score, () if same else (DAC_OVERRIDE, FOWNER), "", tcp_mb)
     kernel.hide()
     sock.send(message("ready", form, work, temporary, tree))
     return init
@@ -198,6 +209,8 @@ def make_root(settings: BoxSettings) -> str:
         own_folder(path, mode, ROOT)
     for path in settings.rules.packages:  # which may lie below a writable folder
         namespaces.show(path)
+    for path in settings.spec.covered:
+        namespaces.cover(path)
     namespaces.bind(str(settings.spec.tree), ROOT + TREE)
     sys.meta_path.clear()  # modules would come from an image
     namespaces.pivot()  # links of an image lead nowhere else now
@@ -268,12 +281,16 @@ def give(folder: str, user: int) -> None:
             os.chown(f"{inside}/{name}", user, user, follow_symlinks=False)
 
 
-def receive(control: socket.socket, boxes: Boxes) -> bool:
-    """Open the box that the trainer asks for. False where it has hung up."""
+def receive(control: socket.socket, boxes: Boxes, failure: str) -> bool:
+    """Open the box that the trainer asks for, unless a `failure` at the start keeps all from being
+    opened. False where it has hung up.
+    """
     data, descriptors, _, _ = socket.recv_fds(control, SETTINGS_BYTES, 1)
     for descriptor in descriptors:  # none where there was no room: who asked sees it hang up
         stream = socket.socket(fileno=descriptor)
         try:
+            if failure:
+                raise OSError(failure)
             open_box(data, stream, boxes)
         except OSError as error:
             with stream, contextlib.suppress(ConnectionError):  # who asked may have gone
@@ -283,7 +300,11 @@ def receive(control: socket.socket, boxes: Boxes) -> bool:
 
 def main() -> None:
     """Serve the trainer on the inherited descriptor; when it ends, so does everything here."""
-    kernel.die_first()
+    failure = ""
+    try:
+        kernel.die_first(DIES_LATE)
+    except OSError as error:
+        failure = str(error)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     many_files()
     cgroups.remove_leftovers()
@@ -301,7 +322,7 @@ def main() -> None:
                     _, ends, stream = boxes.pop(descriptor)
                     with stream:
                         ends.close()
-                elif not (serves := receive(control, boxes)):
+                elif not (serves := receive(control, boxes, failure)):
                     kill_all(boxes)
     finally:
         kill_all(boxes)

@@ -14,11 +14,18 @@ from assay.sandbox.program import Ended
 KILLED = "killed by SIGKILL"
 NEARLY = 0.8
 """A process that was killed with this share of its memory in use ran out of memory."""
-LIBRARIES_MB = 512
-"""MiB beyond the limits that files of libraries may account for; more evaded RLIMIT_DATA."""
+LIBRARIES_MB, OWN_MB = 512, 128
+"""MiB beyond the limits that files of libraries may account for, and those of a compiled program;
+more evaded RLIMIT_DATA."""
 DONE, HUNG_UP, MISTREATED = b"+", b"-", b"!"
 """What starts a companion's report: it is done with the program; the program hung up; the program
 sent what it should not, so the companion takes no other job."""
+ANSWER_RAN = b"*"
+"""What a companion sends before what the program has answered runs as code in it, once. Whatever
+the companion says from then on may be the program's."""
+ASKED = b"?"
+"""What a companion sends once, before it reads anything that the program says. What ends it after
+that may be the program's doing."""
 NO_PROGRAM, NO_START = b"c", b"s"
 """What starts the report of a program that stands alone: its text is none; the machine failed to
 start it."""
@@ -52,14 +59,24 @@ class RunRecord:
     stderr: bytearray = field(default_factory=bytearray)
     files: dict[str, bytes] = field(default_factory=dict)
     """Files that it made and that were to be fetched."""
-    previous_failure: str = ""
-    """How the machine failed the attempt before; empty for the first attempt."""
+    was_killed: bool = False
+    """Whether the machine killed the program in the attempt before."""
     killed_for_memory: bool = False
     """Whether the kernel has just killed a process of the slot's control group for memory."""
     why: str = ""
     """Why it was stopped, where the limits do not say it."""
+    companion_status: int | None = None
+    """The companion's status as of wait(2); None where it was not waited for."""
+    companion_alive: bool = False
+    """Whether the companion lived when the run ended without a report."""
     waits_for_code: bool = False
     """Whether its process waits for more code."""
+    answer_ran: bool = False
+    """Whether an answer of the program's may have run as code in the companion."""
+    was_asked: bool = False
+    """Whether the companion had something of the program's before it ended or reported."""
+    was_lost: bool = False
+    """Whether the companion was lost in the attempt before."""
 
     @property
     def hung_up(self) -> bool:
@@ -72,7 +89,9 @@ class RunRecord:
         return report[1:].decode("utf-8", "replace") if report[:1] == mark else ""
 
 
-def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended, str]:
+def ending(
+    record: RunRecord, limits: Limits, steps: float = 1.0, libraries_mb: int = LIBRARIES_MB
+) -> tuple[Ended, str]:
     """How it ended, and why in one line. A limit comes before anything else. `steps`: how many
     times the time limits all its steps together have.
     """
@@ -89,17 +108,38 @@ def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended
     if record.stopped is Ended.CPU or record.cpu_seconds > total + 1:
         most = total if record.cpu_seconds >= total else limits.cpu_seconds
         return Ended.CPU, f"used more than {most:g} s of CPU time"
-    if record.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
+    if record.memory_mb > limits.memory_mb + limits.stack_mb + libraries_mb:
         return Ended.MEMORY, f"had {record.memory_mb:.0f} MiB in use"
+    if record.answer_ran and (record.stopped is Ended.LOST or record.report is None):
+        return Ended.ABANDONED, "an answer that ran as code ended the tests"
     if record.stopped is Ended.LOST:
         return Ended.LOST, record.why or "a process was stopped by a signal"
     if start_error := record.reported(NO_START):
         return Ended.LOST, start_error
     if record.companion and record.report is None:
+        if record.companion_alive:
+            return Ended.ABANDONED, "a test closed the channel on which it reports"
+        if left := _left(record.companion_status):
+            return Ended.ABANDONED, left
+        if record.killed_for_memory:
+            return Ended.ABANDONED, "the tests ran out of memory"
+        if record.was_asked and record.was_lost:  # as of a program that is killed twice
+            return Ended.ABANDONED, "the tests were killed twice"
         return Ended.LOST, "the test worker died"
     if record.alive and not record.hung_up:
         return Ended.RUNNING, ""
     return _death(record, limits)
+
+
+def _left(status: int | None) -> str:
+    """How a companion ended itself; empty where the machine may have ended it, since no code there
+    can send SIGKILL.
+    """
+    if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+        return ""
+    if os.WIFSIGNALED(status):
+        return f"a test ended its process by {signal_name(os.WTERMSIG(status))}"
+    return f"a test ended its process with status {os.WEXITSTATUS(status)}"
 
 
 def telling_line(text: str) -> str:
@@ -124,4 +164,4 @@ def _death(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
         return Ended.MEMORY, f"killed with {record.memory_mb:.0f} MiB in use"
     # a program can neither send SIGKILL nor have the kernel send it, so the machine did; twice
     # counts as the program's doing
-    return (Ended.CRASHED if record.previous_failure == KILLED else Ended.LOST), KILLED
+    return (Ended.CRASHED if record.was_killed else Ended.KILLED), KILLED

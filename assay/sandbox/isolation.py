@@ -49,9 +49,11 @@ def probe_isolation() -> Isolation:
     except OSError as error:
         raise SandboxError(f"the sandbox cannot be probed: {error}") from None
     except (subprocess.SubprocessError, ValueError) as error:
-        absent = "No module named 'assay'" in str(getattr(error, "stderr", ""))
-        missing = f"everything: the probe did not finish ({type(error).__name__})"
-        return Isolation("E", (), (missing,), NOT_INSTALLED if absent else WEAK["E"])
+        written = str(getattr(error, "stderr", None) or "")
+        lines = [type(error).__name__, *filter(str.strip, written.split("\n"))]
+        why = f"the probe did not finish ({lines[-1]})"
+        advised = NOT_INSTALLED if "No module named 'assay'" in written else why
+        return Isolation("E", (), (f"everything: {why}",), advised)
 
 
 @functools.cache

@@ -5,13 +5,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import math
 import os
 import re
+import resource
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+USED = ("RssAnon", "VmSwap", "VmPTE", "HugetlbPages")
+"""Fields of a process's status, in KiB, of memory that ends with it."""
+THREAD_KB = 16
+"""What the kernel keeps for a thread, whatever its stack."""
 MIB = 1024 * 1024
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CHILD_SUBREAPER = 1, 4, 38, 22, 36
 CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT, RAISE, CLEAR_ALL = 23, 24, 47, 2, 4
@@ -19,9 +25,11 @@ CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGSTOP = 9, 19
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 PAGE = 4096
+OOM_SCORE, DIES_FIRST = "/proc/self/oom_score_adj", 1000
 REAP_SECONDS = 0.005
 MOST_FILES = 65_536
 """More descriptors than a process has that closes all of them."""
+MEMORY = re.compile(rf"^({'|'.join(USED)}|RssShmem|Threads|PPid):\s+(\d+)", re.MULTILINE)
 NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
 """What is named by `own_name`: pid and start time of the process that made it, and its purpose."""
 
@@ -68,10 +76,28 @@ def die_with_parent(parent: int, sign: int = SIGKILL) -> None:
         os._exit(1)
 
 
-def die_first() -> None:
-    """Have the out-of-memory killer take this process and its children before any other."""
-    with open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
+def die_first(score: int = DIES_FIRST) -> None:
+    """Have the out-of-memory killer take this process and its children before any other, or before
+    those of a lower `score`.
+    """
+    with open(OOM_SCORE, "r+") as file:
+        score = max(score, int(file.read()))  # an ordinary user may not lower what root has set
+        file.seek(0)
+        file.write(str(score))
+
+
+def set_limit(name: str, value: int) -> None:
+    """Set a limit of this process, such as `FSIZE`, for good. Raises OSError that names the limit
+    where its hard limit is lower.
+    """
+    which = getattr(resource, f"RLIMIT_{name}")
+    try:
+        resource.setrlimit(which, (value, value))
+    except (OSError, ValueError):
+        most = resource.getrlimit(which)[1]
+        raise OSError(
+            f"the hard limit RLIMIT_{name} is {most} here, but the judge needs {value}"
+        ) from None
 
 
 def read_text(file: str | os.PathLike[str]) -> str:
@@ -102,6 +128,11 @@ def hide() -> None:
     memory.
     """
     prctl(DUMPABLE, 0)
+
+
+def reveal() -> None:
+    """Let processes of the user outside look at this one again: at the files that it holds."""
+    prctl(DUMPABLE, 1)
 
 
 def forgo_privileges() -> None:
@@ -151,9 +182,9 @@ def reap_ended() -> bool:
     return True
 
 
-def wait(which: int) -> ProcessEnd:
+def wait(which: int, flags: int = 0) -> ProcessEnd:
     """Wait for the end of a child that waitpid(2) names so. Raises ChildProcessError."""
-    pid, status, usage = os.wait4(which, 0)
+    pid, status, usage = os.wait4(which, flags)
     return ProcessEnd(pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
@@ -166,26 +197,62 @@ def wait_for_all(which: int) -> list[ProcessEnd]:
     return ends
 
 
+def reap_orphans(command: int) -> list[ProcessEnd]:
+    """Reap the children that have ended, but for `command`, whose pid nobody else gets
+    until then.
+    """
+    ends = (wait(pid, os.WNOHANG) for pid in children() - {command})
+    return [end for end in ends if end.pid]
+
+
 def children() -> set[int]:
     """The pids of this process's children, inherited ones included."""
     return set(map(int, read_text(f"/proc/self/task/{os.getpid()}/children").split()))
 
 
-def end_children(patience: float = 0.0) -> None:
-    """Wait until no child is left, inherited ones included, which are killed after so many
-    seconds.
+def end_children(patience: float = 0.0, most: float = math.inf) -> None:
+    """Wait until no child is left, inherited ones included, which are killed after `patience`
+    seconds; after `most` seconds those stay that may not be killed. Raises PermissionError for such
+    a one where the wait has no end.
     """
-    end = time.monotonic() + patience
-    while reap_ended():
-        if time.monotonic() >= end:
+    start, refused = time.monotonic(), () if most == math.inf else (PermissionError,)
+    while reap_ended() and (waited := time.monotonic() - start) < most:
+        if waited >= patience:
             for pid in children():
-                os.kill(pid, SIGKILL)
+                with contextlib.suppress(*refused):
+                    os.kill(pid, SIGKILL)
         time.sleep(REAP_SECONDS)
 
 
 def cpu_seconds_of(pid: int) -> float:
     """CPU seconds of all threads of a process or zombie. Raises OSError where there is none."""
     return time.clock_gettime((~pid << 3) | 2)
+
+
+def used_mb_of(pid: int) -> float:
+    """MiB of memory that is no file's, swapped or not, of a process with its page tables and
+    threads; 0 of a zombie.
+    """
+    return private_kb(memory_of(pid)) / 1024
+
+
+def private_kb(memory: Mapping[str, int]) -> int:
+    """KiB that nobody else has, from the fields of a process's status."""
+    threads = THREAD_KB * max(0, memory.get("Threads", 0) - 1)
+    return threads + sum(memory.get(name, 0) for name in USED)
+
+
+def memory_of(pid: int) -> dict[str, int]:
+    """What a process's status says of its memory, in KiB, its threads and its parent, by the names
+    there. Of a zombie no memory is there.
+    """
+    status = read_text(f"/proc/{pid}/status")
+    if "RssAnon:" not in status:  # its main thread has ended, but others may run on
+        with contextlib.suppress(OSError):
+            threads = (read_text(f"/proc/{pid}/task/{thread}/status")
+                       for thread in os.listdir(f"/proc/{pid}/task"))  # fmt: skip
+            status = next((each for each in threads if "RssAnon:" in each), "")
+    return {name: int(value) for name, value in MEMORY.findall(status)}
 
 
 def signal_name(number: int) -> str:

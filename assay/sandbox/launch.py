@@ -19,9 +19,9 @@ from pathlib import Path
 
 from assay.sandbox import kernel
 from assay.sandbox.ending import NO_PROGRAM, NO_START
-from assay.sandbox.program import RUNTIME_MB, message, read_message
+from assay.sandbox.program import RESERVE_MB, RUNTIME_MB
 from assay.sandbox.seccomp import Filter, process_filter
-from assay.sandbox.sockets import FramedSocket, rehearse_receiving
+from assay.sandbox.sockets import FramedSocket, message, read_message, rehearse_receiving
 from assay.sandbox.work_dir import is_overfull
 from assay.sandbox.zygote import serve
 
@@ -40,7 +40,7 @@ def prepare(work_dir: str, stream: socket.socket) -> Callable[[], None]:
 def become(work_dir: str, sock: FramedSocket, filters: list[Filter]) -> None:
     """Receive a command and become it; or say why it cannot be started."""
     frame, (stdin, stdout, *executable) = sock.receive_with_descriptors()
-    argv, files, starts, runtime_mb, environment = read_message(frame)
+    argv, files, starts, extra_mb, environment, deep = read_message(frame)
     try:
         os.chdir(work_dir)
         for name, data in files:
@@ -51,8 +51,10 @@ def become(work_dir: str, sock: FramedSocket, filters: list[Filter]) -> None:
             os.dup2(descriptor, standard)
             os.close(descriptor)
         most, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        memory = most - (RUNTIME_MB - runtime_mb) * kernel.MIB
+        memory = most - (RUNTIME_MB + RESERVE_MB - extra_mb) * kernel.MIB
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        stack = resource.getrlimit(resource.RLIMIT_STACK)[deep]
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
         filters[starts].load()
         home = dict.fromkeys(("HOME", "TMPDIR"), work_dir)
         os.execve(executable[0] if executable else argv[0], argv, {**environment, **home})
@@ -73,5 +75,5 @@ if __name__ == "__main__":
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; programs do not
         signal.signal(number, signal.SIG_DFL)
-    rehearse_receiving(message([], [], False, 0, {}), read_message)
+    rehearse_receiving(message([], [], False, 0, {}, False), read_message)
     serve(int(sys.argv[1]), prepare)

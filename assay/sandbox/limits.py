@@ -8,6 +8,9 @@ from assay.errors import SettingsError
 
 LONGEST = 10
 """The largest factor on the time limits, for tasks whose reference is slow."""
+INT_DIGITS = 50_000
+"""Most digits of a whole number that is read or shown as text, as in LiveCodeBench. Python's own
+limit is 4,300; the time is quadratic, and 10 ms for so many. A program may set another."""
 LARGE = 5
 """How many times the memory, and the time of all steps together, a task of large inputs has."""
 
@@ -23,9 +26,10 @@ class Limits:
     """Wall time, for programs that sleep or block; of calls as `cpu_seconds`. Waiting for a core
     does not count."""
     memory_mb: int = 512
-    """Private writable memory of the program in MiB (RLIMIT_DATA)."""
+    """Private writable memory of the program in MiB (RLIMIT_DATA). A program in C, C++, Java,
+    Rust or Python may reserve more for stacks: what it uses is limited."""
     stack_mb: int = 64
-    """Stack of the program's main thread in MiB."""
+    """Stack of the program's main thread in MiB; compiled programs may use half of `memory_mb`."""
     output_kb: int = 64
     """Printed text to keep, in KiB; the rest is dropped."""
     printed_mb: int = 10

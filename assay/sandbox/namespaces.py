@@ -28,8 +28,13 @@ HOST_NAME = "sandbox"
 WORK_DIR = "/box"
 WORK_MB, WORK_FILES = 256, 4096
 """What a work folder may hold where it is a file system of its own."""
+FILE_MB = 64
+"""The largest file of a work folder that is none."""
 TEMPORARY, TEMPORARY_MB = "/tmp", 64
 """Where C's tmpfile opens files, and how much they hold together."""
+NULL_FILE = "/dev/null"
+TCP_BUFFERS, TCP_BYTES = ("tcp_rmem", "tcp_wmem"), "4096 65536 212992"
+"""What bounds the buffers of a socket of TCP: the least, the first and the most."""
 FIRST = 1
 """The pid of a namespace's first process: its end ends all of them."""
 OUTSIDE = 0
@@ -96,6 +101,19 @@ def unshare() -> None:
                 file.write(text)
 
 
+def bound_tcp() -> bool:
+    """Bound the buffers of TCP in this network namespace, which else may take all that the machine
+    has for it. Whether that is possible.
+    """
+    try:
+        for name in TCP_BUFFERS:
+            with open(f"/proc/sys/net/ipv4/{name}", "w") as file:
+                file.write(TCP_BYTES)
+    except OSError:
+        return False
+    return True
+
+
 def counts_alone(rules: AccessRules, required: Collection[str]) -> bool:
     """Whether RLIMIT_NPROC counts only the family: it has a user of its own, or a user namespace,
     which an ordinary user needs for any other and which Linux counts apart since 5.14.
@@ -158,6 +176,17 @@ def show(path: str) -> None:
         os.symlink(os.path.realpath(path), inside)
         return
     bind(path, inside)
+
+
+def cover(path: str) -> None:
+    """Make a file or folder of the new root empty, if it is there."""
+    inside = ROOT + path
+    if os.path.realpath(inside) != os.path.realpath(ROOT) + path:
+        return  # through a link, which leads out of the new root until that is the root
+    if os.path.isdir(inside):
+        mount("tmpfs", inside, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0555,size=4k")
+    elif os.path.isfile(inside):
+        mount(NULL_FILE, inside, None, MS_BIND)
 
 
 def show_image(image: str, covered: Collection[str]) -> None:

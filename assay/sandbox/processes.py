@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import os
 import re
 import select
@@ -12,41 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from selectors import EVENT_READ, DefaultSelector
-from typing import Any, NamedTuple
+from typing import Any
 
 from assay.sandbox import kernel
-from assay.sandbox.cgroups import Group
-from assay.sandbox.program import ENVIRONMENT, Ended, Pool, Program
+from assay.sandbox.program import Ended, Program
 from assay.sandbox.sockets import BufferedSocket
-from assay.sandbox.zygote import MESSAGE
 
 Source = int | socket.socket
-
-
-class Events(DefaultSelector):
-    """The descriptors to watch and the function to call for each."""
-
-    def watch(self, source: Source, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever `source` can be read."""
-        self.register(source, EVENT_READ, callback)
-
-    def unwatch(self, *sources: Source) -> None:
-        """Watch no longer; harmless where nobody watched."""
-        for source in sources:
-            with contextlib.suppress(KeyError, ValueError):
-                self.unregister(source)
-
-    def dispatch(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for events, and call their functions."""
-        for key, _ in self.select(timeout):
-            # a callback earlier in this round may have closed the source, and another one may have
-            # got its number
-            if self.get_map().get(key.fd) is key:
-                key.data()
 
 
 SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
@@ -66,6 +38,12 @@ class Process:
         """Send a signal by descriptor, so that it cannot hit another process."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, sign)
+
+    def is_dead(self, patience: float = 0) -> bool:
+        """Whether it has ended, after waiting up to `patience` seconds for that."""
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(patience * 1000))
 
     def kill_group(self) -> None:
         """SIGKILL what it has started, where it is in our own PID namespace."""
@@ -92,11 +70,23 @@ class CandidateProcess(Process):
         except OSError:
             return 0.0
 
-    def is_dead(self, patience: float = 0) -> bool:
-        """Whether it has ended, after waiting up to `patience` seconds for that."""
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        return bool(poll.poll(patience * 1000))
+    @property
+    def number(self) -> int:
+        """Its pid in our own PID namespace; 0 where it has ended."""
+        try:
+            return pid_of(self.pidfd)
+        except (OSError, ValueError):
+            return 0
+
+    @property
+    def used_mb(self) -> float:
+        """MiB of memory that is no file's, swapped or not, with what the kernel keeps for it; 0
+        where the process has ended.
+        """
+        try:
+            return kernel.used_mb_of(pid_of(self.pidfd))
+        except OSError:
+            return 0.0
 
     def start(self, program: Program) -> tuple[BufferedSocket, int]:
         """Send it a program that stands alone. Returns its channel, on which it says why it cannot
@@ -163,62 +153,16 @@ class CompanionProcess(Process):
         os.close(self.pidfd)
 
 
-class TimeLimit:
-    """The CPU and wall time of one run from now on. Time spent waiting for a core is given back.
-
-    cpu_seconds, wall_seconds: of one step. starved: seconds for which the process has waited for a
-    core before; infinite where none is given back. steps: how many times these times all steps
-    together have.
-    """
-
-    def __init__(
-        self, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
-        starved: float = 0.0, steps: float = 1.0,
-    ) -> None:  # fmt: skip
-        now = time.monotonic()
-        self.candidate, self.starved = candidate, starved
-        self.cpu_seconds, self.wall_seconds = cpu_seconds, wall_seconds
-        self.before = 0.0
-        """CPU seconds that were used when this step began."""
-        self.total, self.last = steps * cpu_seconds, now + steps * wall_seconds
-        """CPU seconds and the deadline of all steps together; times are on the monotonic clock."""
-        self.deadline, self.next_look = now + wall_seconds, now + cpu_seconds
-        """When to read the CPU time next: no earlier than it can be used up by one thread."""
-
-    def next_step(self) -> None:
-        """Give the next step the time of one."""
-        self.before = self.candidate.cpu_seconds
-        self.deadline = min(time.monotonic() + self.wall_seconds, self.last)
-
-    @property
-    def due(self) -> float:
-        """When to call `exceeded` next."""
-        return min(self.deadline, self.next_look)
-
-    def exceeded(self, now: float) -> Ended | None:
-        """CPU, WALL, or None where time is left."""
-        if now >= self.next_look:
-            most = min(self.before + self.cpu_seconds, self.total)
-            left = most - self.candidate.cpu_seconds
-            self.next_look = now + max(0.002, left)
-            if left <= 0:
-                return Ended.CPU
-        if now < self.deadline:
-            return None
-        starved = starved_seconds(pid_of(self.candidate.pidfd))
-        if starved - self.starved <= 0.01:
-            return Ended.WALL
-        self.deadline += starved - self.starved
-        self.starved = starved
-        return None
-
-
 class Executable:
     """A program's file in memory, which the supervisor opens by its path."""
 
     def __init__(self, data: bytes) -> None:
-        self._file = kernel.memory_file(data)
+        self._file, self._bytes = kernel.memory_file(data), len(data)
         self.path = f"/proc/{os.getpid()}/fd/{self._file}"
+
+    def __sizeof__(self) -> int:
+        """The memory that the file takes, too."""
+        return object.__sizeof__(self) + self._bytes
 
     def __del__(self) -> None:
         os.close(self._file)
@@ -253,8 +197,6 @@ def pid_of(pidfd: int) -> int:
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LD_BIND_NOW")
 """Variables that are 1 in a zygote."""
 OPTIONS = ("-P", "-s", "-B", "-m")
-DESCRIPTORS = 8
-"""Most that come with one message of a zygote."""
 REPLY_BYTES = 65_536
 """Most bytes in which a program that stands alone says why it cannot start."""
 
@@ -275,73 +217,3 @@ def start_python(
             stdin=subprocess.DEVNULL, cwd="/", **options,
         )  # fmt: skip
     return ours, process
-
-
-class ZygoteMessage(NamedTuple):
-    """What a zygote says: `ready`, `failed`, `candidate`, `companion`, `ended` or `died`."""
-
-    kind: str
-    parts: list[Any]
-    descriptors: list[int]
-
-
-class ZygoteProcess:
-    """One zygote of a pool, which runs `module` and waits for its ZygoteSettings. Raises OSError
-    where it cannot be started.
-    """
-
-    def __init__(self, module: str, pool: Pool) -> None:
-        # what it forks inherits its streams, which must have been made for a pipe
-        ends = output_pipe()
-        environment = {**ENVIRONMENT, **dict.fromkeys(ONE_THREAD, "1"), "HOME": "/"}
-        environment["PYTHONHASHSEED"] = str(pool.seed)
-        self.control, self._process = start_python(
-            (*OPTIONS, module), socket.SOCK_SEQPACKET, json.dumps(pool), pass_fds=ends[:1],
-            env=environment, stdout=ends[1], stderr=ends[1],
-        )  # fmt: skip
-        for end in ends:
-            os.close(end)
-        self.waiting_since = 0.0
-        """When it was first asked for what it has not answered yet; 0 where nothing is due."""
-        self._replies_due = 0
-
-    def join(self, group: Group) -> None:
-        """Put it into a control group. Raises OSError."""
-        with contextlib.suppress(ProcessLookupError):  # its death is noticed by reading
-            group.add(self._process.pid)
-
-    def send(self, command: object, replies: int = 1) -> None:
-        """Write a command, to which it will answer with so many messages."""
-        self._replies_due += replies
-        self.waiting_since = self.waiting_since or time.monotonic()
-        with contextlib.suppress(OSError):  # its death is noticed by reading
-            self.control.send(json.dumps(command).encode())
-
-    def receive(self) -> ZygoteMessage | None:
-        """The next message, if one has come. Raises OSError where this process may open no more
-        descriptors.
-        """
-        try:
-            data, descriptors, flags, _ = socket.recv_fds(
-                self.control, MESSAGE, DESCRIPTORS, socket.MSG_DONTWAIT
-            )
-        except BlockingIOError:
-            return None
-        except ConnectionResetError:  # it died with commands unread; its last messages follow
-            return self.receive()
-        except OSError:
-            data = b""
-        if not data:
-            return ZygoteMessage("died", [], [])
-        if flags & socket.MSG_CTRUNC:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        self._replies_due -= 1
-        self.waiting_since = time.monotonic() if self._replies_due else 0.0
-        kind, *parts = json.loads(data)
-        return ZygoteMessage(kind, parts, descriptors)
-
-    def close(self) -> None:
-        """Kill it and wait for its end."""
-        self._process.kill()
-        self.control.close()
-        self._process.wait()

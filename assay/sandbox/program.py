@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from io import BytesIO
 from typing import Any, NamedTuple
 
-from assay.sandbox.limits import LARGE
+from assay.sandbox.limits import INT_DIGITS, LARGE
+from assay.sandbox.sockets import message
 
 HASH_SEEDS = 5
 """Values of PYTHONHASHSEED that a program may ask for."""
 FETCHED = 17
-"""Most files that a program may hand back."""
+"""Most files that a program may hand back, and most descriptors in a message of a zygote's."""
 FETCH_MB = 16
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC",
+               "PYTHONINTMAXSTRDIGITS": str(INT_DIGITS)}  # fmt: skip
 """What a program that is started by exec has, beside HOME and TMPDIR, which are its folder."""
 RUNTIME_MB = 1024
+RESERVE_MB = 12 * 1024
+"""What the stacks of a program's threads may reserve beyond the memory that it may use."""
 
 
 class Pool(NamedTuple):
     """Processes that may run a program: what was forked by zygotes that are alike."""
 
     imports: str = ""
-    """The module that their zygote has imported beside the usual; or EXEC's or INTERPRETERS'."""
+    """The modules that their zygote has imported beside the usual, with blanks between them; or
+    EXEC's or INTERPRETERS'."""
     seed: int = 0
     """Their PYTHONHASHSEED."""
     writes: bool = False
@@ -52,24 +55,6 @@ class Folder(NamedTuple):
 
 
 EMPTY = Folder()
-
-
-def message(*parts: object) -> bytes:
-    """A frame: a line of JSON, in which each bytes object is its length, and then all of them."""
-    blobs: list[bytes] = []
-
-    def left_out(blob: bytes) -> dict[str, int]:
-        blobs.append(blob)
-        return {"": len(blob)}
-
-    return b"".join([json.dumps(parts, default=left_out).encode(), b"\n", *blobs])
-
-
-def read_message(frame: bytes) -> list[Any]:
-    """The parts of a frame made by `message`, in which a tuple has become a list."""
-    line, _, blobs = frame.partition(b"\n")
-    read = BytesIO(blobs).read
-    return list(json.loads(line, object_hook=lambda it: read(it[""]) if it.keys() == {""} else it))
 
 
 class Program(NamedTuple):
@@ -103,24 +88,28 @@ class Program(NamedTuple):
     """Files of its folder to hand back, if it makes them."""
     fetch_mb: int = FETCH_MB
     """Most MiB of all these; more is its failure."""
+    runtime_mb: int = 0
+    """Memory beyond the limit that its runtime takes."""
 
 
 def command(
     argv: Sequence[str], folder: Folder = EMPTY, stdin: bytes = b"", *,
     starts_processes: bool = False, runtime_mb: int = 0, time_factor: float = 1.0,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None, reserves: bool = False,
 ) -> Program:  # fmt: skip
     """A program that is started by exec in this folder, which is new.
 
     argv: its first word is a path, absolute or in the folder. starts_processes: whether it may
     start others, as compilers do; threads it always may. runtime_mb: memory beyond the limit, up to
     RUNTIME_MB, for what a compiler or a language's runtime takes itself.
-    environment: its variables beside the usual ones.
+    environment: its variables beside the usual ones. reserves: whether it may reserve much more
+    memory than it may use.
     """
     extra_mb, variables = min(runtime_mb, RUNTIME_MB), {**ENVIRONMENT, **(environment or {})}
-    payload = message(argv, [*folder.files.items()], starts_processes, extra_mb, variables)
-    return Program(payload, stdin, pool=EXEC, time_factor=time_factor,
-                   fetch=folder.fetch, fetch_mb=folder.fetch_mb)  # fmt: skip
+    files, most_mb = [*folder.files.items()], extra_mb + RESERVE_MB * reserves
+    payload = message(argv, files, starts_processes, most_mb, variables, reserves)
+    return Program(payload, stdin, pool=EXEC, time_factor=time_factor, fetch=folder.fetch,
+                   fetch_mb=folder.fetch_mb, runtime_mb=extra_mb)  # fmt: skip
 
 
 class Ended(StrEnum):
@@ -139,8 +128,18 @@ class Ended(StrEnum):
     MEMORY = "memory"
     PRINTED = "printed"
     """It was stopped at this limit."""
+    GAVE_WAY = "gave way"
+    """It was stopped for another client's program, and runs anew later: no result says so."""
+    ABANDONED = "abandoned"
+    """Its companion ended itself before it had reported."""
+    KILLED = "killed"
+    """By SIGKILL, which nothing in the sandbox can send: the machine did."""
     LOST = "lost"
     """The machine did not start it, or ended it, its companion or its zygote."""
+
+
+BY_MACHINE = (Ended.KILLED, Ended.LOST)
+"""Ends that are the machine's failure."""
 
 
 class Result(NamedTuple):
@@ -169,6 +168,10 @@ class Result(NamedTuple):
     """Why the machine could not start it, in which case it is LOST."""
     session: int = 0
     """The number by which another program goes on in its process; 0 where that has ended."""
+    answer_ran: bool = False
+    """Whether what it answered may have run as code in its companion."""
+    was_asked: bool = False
+    """Whether its companion had something of it, which may then have ended the companion."""
 
 
 class SupervisorSettings(NamedTuple):

@@ -13,7 +13,9 @@ import os
 import struct
 from collections.abc import Collection
 
+from assay.sandbox import landlock
 from assay.sandbox.kernel import SECCOMP, SIGKILL, SIGSTOP, checked, libc
+from assay.sandbox.namespaces import FIRST
 
 NEWEST_KNOWN = 462
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -63,6 +65,8 @@ NUMBERS: dict[str, tuple[int, int]] = {
 PROCESS_NUMBERS = {
     "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154),
     "seccomp": (317, 277), "pidfd_open": (434, 434),
+    # by which descriptors, and all that their files hold, leave the process
+    "sendmsg": (46, 211), "sendmmsg": (307, 269),
     "chmod": (90, -1), "fchmodat": (268, 53), "fchmodat2": (452, 452),
 }  # fmt: skip
 TO_START = ("execve", "execveat", "kill")
@@ -87,7 +91,9 @@ FCHMOD, UTIMENSAT, SPECIAL = (91, 52), (280, 88), 0o7000
 """Without a path, both change an open file, as what copies files does."""
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
-SETRLIMIT, RLIMIT_CPU = (160, 164), 0
+SETRLIMIT, RLIMIT_CPU, RLIMIT_STACK = (160, 164), 0, 3
+SETSOCKOPT, SOL_SOCKET, BUFFERS = (54, 208), 1, (7, 8)
+"""SO_SNDBUF and SO_RCVBUF: without them, what a socket holds has a known bound."""
 SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
 """Datagram pairs could send to any named socket of the host, which landlock does not prevent."""
 
@@ -148,16 +154,30 @@ def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     return [_argument(argument), *_refuse(list(values)), PASS_ON]
 
 
-def repository_filter() -> list[Instruction]:
+def _if_set(argument: int, answer: Instruction) -> list[Instruction]:
+    """`answer` where a pointer is not null."""
+    return [_argument(argument), (EQUAL, 0, 3, 0), _argument(argument, high=True),
+            (EQUAL, 0, 1, 0), PASS_ON, answer]  # fmt: skip
+
+
+def repository_filter(counted: bool = True) -> list[Instruction]:
     """Refuses what a command of a box does not need, which has namespaces of its own: other
-    namespaces, mounts, tracing, wide kernel surfaces and the machine's settings.
+    namespaces, mounts, tracing, wide kernel surfaces, the machine's settings and limits of the
+    box's first process. counted: whether a control group counts all memory; else it makes no files
+    in memory that nobody can see, and to set the buffers of a socket succeeds and does nothing.
     """
     audit, at = column()
+    hidden = () if counted else ("memfd_create",)
+    buffers = [_argument(1), (EQUAL, 1, 0, SOL_SOCKET), PASS_ON, _argument(2),
+               *(step for option in BUFFERS for step in ((EQUAL, 0, 1, option), NOTHING)),
+               PASS_ON]  # fmt: skip
     families = [step for family in OF_BOX for step in ((EQUAL, 0, 1, family), PASS_ON)]
     return [
         *_known_calls(audit), *_refuse_calls(NUMBERS.keys() - OF_REPOSITORIES, at),
-        *_refuse_calls(("seccomp",), at), (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
+        *_refuse_calls(("seccomp", *hidden), at), (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
         *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_NEW), REFUSE, PASS_ON]),
+        *_only_for(PRLIMIT[at], [_argument(0), (EQUAL, 0, 1, FIRST), REFUSE, PASS_ON]),
+        *([] if counted else _only_for(SETSOCKOPT[at], buffers)),
         *_only_for(NUMBERS["socket"][at], [_argument(0), *families, REFUSE]),
         *_only_for(IOCTL[at], _refuse_values(1, (TIOCSTI, TIOCLINUX))),
         PASS_ON,
@@ -201,23 +221,26 @@ def family_filter(
 def process_filter(starts_processes: bool = False) -> list[Instruction]:
     """Refuses processes but not threads, modes of files by their paths, prctl, signals to others,
     SIGKILL or SIGSTOP to itself, and to set its CPU time limit, by which the kernel would send it
-    SIGKILL.
+    SIGKILL. To set the limit of its stack succeeds and does nothing: programs ask for more than
+    they use.
 
     One that `starts_processes` may fork and exec. What it starts can leave neither its process
-    group, by which all of it is killed, nor its namespaces.
+    group, by which all of it is killed, nor its namespaces. Its signals to threads stay inside
+    where landlock knows signals, and are refused elsewhere.
     """
     _, at = column()
     clone = [(ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]
     refused, others = (*PROCESS_NUMBERS, "kill"), [
-        *_only_for(SETRLIMIT[at], _refuse_values(0, (RLIMIT_CPU,))),
-        *_only_for(PRLIMIT[at], [_argument(1), (EQUAL, 1, 0, RLIMIT_CPU), PASS_ON,
-                                 _argument(2), (EQUAL, 0, 3, 0), _argument(2, high=True),
-                                 (EQUAL, 0, 1, 0), PASS_ON, REFUSE]),
+        *_only_for(SETRLIMIT[at], [_argument(0), (EQUAL, 0, 1, RLIMIT_CPU), REFUSE,
+                                   (EQUAL, 0, 1, RLIMIT_STACK), NOTHING, PASS_ON]),
+        *_only_for(PRLIMIT[at], [_argument(1), *_only_for(RLIMIT_CPU, _if_set(2, REFUSE)),
+                                 *_only_for(RLIMIT_STACK, _if_set(2, NOTHING)), PASS_ON]),
         *_only_for(TGKILL[at], [_argument(0), (EQUAL, 1, 0, OWN_PID), REFUSE,
                                 *_refuse_values(2, (SIGKILL, SIGSTOP))]),
     ]  # fmt: skip
     if starts_processes:
-        refused, others = NEVER_STARTED, []
+        scoped = landlock.abi() >= landlock.SIGNAL_SCOPE_ABI
+        refused, others = NEVER_STARTED, [] if scoped else _only_for(TGKILL[at], [REFUSE])
         clone = [(ANY_BIT, 0, 1, CLONE_NEW), REFUSE, PASS_ON]
     return [
         (LOAD, 0, 0, NR), *_refuse_calls(refused, at), (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,

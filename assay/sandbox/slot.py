@@ -1,4 +1,4 @@
-"""One place to run a program: a zygote, its idle processes, and at most one running job."""
+"""One place to run a program: a zygote, its idle processes, and at most one running program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from assay.sandbox import cgroups
-from assay.sandbox.access import access_rules, family_user
+from assay.sandbox.access import access_rules
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.kernel import MIB, ProcessEnd
 from assay.sandbox.limits import LONGEST, Limits
@@ -25,8 +25,6 @@ from assay.sandbox.processes import (
     SESSIONS,
     CandidateProcess,
     CompanionProcess,
-    TimeLimit,
-    ZygoteProcess,
     is_stopped,
     pid_of,
     starved_seconds,
@@ -34,6 +32,7 @@ from assay.sandbox.processes import (
 from assay.sandbox.program import (
     EXEC,
     INTERPRETERS,
+    RESERVE_MB,
     RUNTIME_MB,
     Ended,
     Pool,
@@ -41,9 +40,12 @@ from assay.sandbox.program import (
     SupervisorSettings,
 )
 from assay.sandbox.sockets import BufferedSocket
+from assay.sandbox.time_limit import TimeLimit
+from assay.sandbox.users import claim_user
 from assay.sandbox.walls import THREADS, ProcessLimits
 from assay.sandbox.work_dir import make_work_dir, remove_work_dir
 from assay.sandbox.zygote import MESSAGE, ZygoteSettings
+from assay.sandbox.zygote_process import ZygoteProcess
 
 LAUNCHER = "assay.sandbox.launch"
 COMPANION_JOBS = 200
@@ -57,23 +59,34 @@ SPARE_CPU_SECONDS = 2
 """RLIMIT_CPU beyond the longest time that a task may have: the supervisor's timer is exact."""
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
+WATCH_SECONDS = 0.02
+"""How often to look at the memory that a run uses, and how full its folder is."""
 DEATH_SECONDS = 0.05
 """How long a process that has hung up may take to be found dead."""
 
 
 @dataclass(slots=True)
-class QueuedJob:
-    """One job from the trainer, and what has happened to it so far."""
+class QueuedProgram:
+    """One program from the trainer, and what has happened to it so far."""
 
     number: int
     program: Program
     limits: Limits
+    client: str = ""
+    """Who waits for its result."""
+    stopped_at: float = 0.0
+    """When its first run was stopped to let others go first; 0 where it was not."""
     avoid: object = None
     """The slot in which the machine failed it."""
-    failure: str = ""
-    """How the machine failed the first attempt; empty before."""
+    failure: Ended | None = None
+    """How the machine failed the first attempt; None before."""
     cancelled: bool = False
     """Whether nobody waits for its result."""
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether its first run was stopped to let others go first."""
+        return self.stopped_at > 0
 
     @property
     def steps(self) -> float:
@@ -84,10 +97,10 @@ class QueuedJob:
 
 
 @dataclass(slots=True)
-class RunningJob:
-    """One run, from the job's start until its candidate process is reaped or gets another."""
+class RunningProgram:
+    """One run, from the program's start until its candidate process is reaped or gets another."""
 
-    job: QueuedJob
+    queued: QueuedProgram
     candidate: CandidateProcess
     companion: CompanionProcess | None
     channel: BufferedSocket
@@ -99,6 +112,8 @@ class RunningJob:
     time_limit: TimeLimit
     record: RunRecord
     started: float
+    next_watch: float
+    """When to look at its memory and its folder next, on the monotonic clock."""
     printed_bytes: int = 0
 
     def read_output(self, source: int, keep: int) -> bool:
@@ -114,7 +129,7 @@ class RunningJob:
 
     def fetch(self, name: str, file: BinaryIO) -> None:
         """Read a file that it made, unless its files are too large together."""
-        most, used = self.job.program.fetch_mb, sum(map(len, self.record.files.values()))
+        most, used = self.queued.program.fetch_mb, sum(map(len, self.record.files.values()))
         if used + os.fstat(file.fileno()).st_size <= most * MIB:
             self.record.files[name] = file.read()
         elif not self.record.stopped:
@@ -125,6 +140,20 @@ class RunningJob:
         """Whether someone has stopped a process of it by a signal; programs cannot do that."""
         processes = [process for process in (self.companion, self.candidate) if process]
         return any(is_stopped(pid_of(process.pidfd)) for process in processes)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the program's own code may run: what stands alone hangs up before it does."""
+        alone = self.companion is None and self.queued.program.session is None
+        return not (alone and self.channel.open)
+
+    @property
+    def can_start_anew(self) -> bool:
+        """Whether its program may be stopped now and run from its start later, for the first time:
+        not what goes on in a process that is kept, nor what has ended.
+        """
+        is_over = self.record.stopped or self.record.report is not None
+        return not (is_over or self.queued.was_stopped) and self.queued.program.session is None
 
     @property
     def outputs(self) -> list[int]:
@@ -138,8 +167,17 @@ class RunningJob:
 
     @property
     def number(self) -> int:
-        """Of the job that its process began with."""
-        return self.job.program.session or self.job.number
+        """Of the program that its process began with."""
+        return self.queued.program.session or self.queued.number
+
+    @property
+    def evades_memory(self) -> float:
+        """MiB in use, where that is more than it may use; else 0. RLIMIT_DATA counts no stack that
+        was moved, and a program may raise it to reserve stacks.
+        """
+        limits, used_mb = self.queued.limits, self.candidate.used_mb
+        most_mb = limits.memory_mb + limits.stack_mb + self.queued.program.runtime_mb
+        return used_mb * (used_mb > most_mb)
 
     @property
     def due(self) -> float:
@@ -154,8 +192,10 @@ class RunningJob:
         report = self.record.report
         if self.companion is None or report is None or self.record.stopped:
             return self.companion is None
+        if self.record.answer_ran:
+            return False
         unharmed = report[:1] != MISTREATED and self.companion.jobs < COMPANION_JOBS
-        return unharmed and self.job.program.keeps_companion
+        return unharmed and self.queued.program.keeps_companion
 
     def close(self) -> None:
         """Close every descriptor but the companion's."""
@@ -168,7 +208,7 @@ class Slot:
     """Slots of one number share a core and take turns, but for interpreters, which run beside them.
     There is one for each pool.
 
-    family: its number among all slots, which decides its user.
+    family: its number among all slots.
     """
 
     def __init__(
@@ -183,19 +223,22 @@ class Slot:
         """Why the zygote never came up."""
         self.candidates: deque[CandidateProcess] = deque()
         self.companions: deque[CompanionProcess] = deque()
-        self.unreaped: dict[int, RunningJob] = {}
-        self.run: RunningJob | None = None
-        self.sessions: dict[int, RunningJob] = {}
-        """By the number of their first job: the last runs in processes that wait for more code."""
+        self.unreaped: dict[int, RunningProgram] = {}
+        self.run: RunningProgram | None = None
+        self.sessions: dict[int, RunningProgram] = {}
+        """The last runs in processes that wait for more code, by the number of their first program.
+        """
         self._forking = 0
+        self._claim = claim_user()
+        user = self._claim.user
         most_sessions = SESSIONS if pool == INTERPRETERS else 0
         self.work_dir = ""
         """The folder of its programs, where they may write files and it is ours to watch."""
         if pool.writes and "namespaces" not in required:
-            self.work_dir = make_work_dir(family_user(family) if "user" in required else None)
+            self.work_dir = make_work_dir(user if "user" in required else None)
         work_dir = self.work_dir or (WORK_DIR if pool.writes else "")
         reads, module = (settings.reads, LAUNCHER) if pool == EXEC else ((), settings.zygote)
-        rules = access_rules(family, work_dir, reads, pool == EXEC, required)
+        rules = access_rules(user, work_dir, reads, pool == EXEC, required)
         self.zygote, self.group = ZygoteProcess(module, pool), cgroups.Group(())
         if "group" in required:
             self.group = self._make_group(family, limits, most_sessions)
@@ -210,7 +253,10 @@ class Slot:
     ) -> ZygoteSettings:
         cores = sorted(os.sched_getaffinity(0))
         cpu_seconds = int(limits.cpu_seconds * LONGEST * self.pool.share) + SPARE_CPU_SECONDS
-        memory_mb = limits.memory_mb * self.pool.share + RUNTIME_MB * (self.pool == EXEC)
+        is_exec, memory_mb = self.pool == EXEC, limits.memory_mb * self.pool.share
+        deepest_mb = memory_mb // 2 * is_exec
+        memory_mb += (RUNTIME_MB + RESERVE_MB) * is_exec
+        reserve_mb = RESERVE_MB * (not is_exec)
         threads = THREADS + most_sessions * (1 + SESSION_THREADS)
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         return ZygoteSettings(
@@ -218,7 +264,13 @@ class Slot:
             core=cores[self.number % len(cores)],
             rules=rules,
             candidate=ProcessLimits(
-                cpu_seconds, memory_mb, limits.stack_mb, limits.open_files, threads
+                cpu_seconds,
+                memory_mb,
+                limits.stack_mb,
+                limits.open_files,
+                threads,
+                deepest_mb,
+                reserve_mb,
             ),
             companion=ProcessLimits(
                 COMPANION_CPU_SECONDS, COMPANION_MEMORY_MB, limits.stack_mb, files
@@ -246,22 +298,25 @@ class Slot:
         return bool(self.candidates) and not self.run
 
     @property
-    def runs(self) -> list[RunningJob]:
+    def runs(self) -> list[RunningProgram]:
         """Every run that has started and whose process is not reaped."""
         running = [self.run] if self.run else []
         return [*self.unreaped.values(), *self.sessions.values(), *running]
 
-    def begin(self, job: QueuedJob) -> RunningJob:
-        """Start a job in an idle process, or in one that was kept for it."""
-        program, limits, companion = job.program, job.limits, None
+    def begin(self, queued: QueuedProgram) -> RunningProgram:
+        """Start a program in an idle process, or in one that was kept for it."""
+        program, limits, companion = queued.program, queued.limits, None
         before = self.sessions.pop(program.session or 0, None)
         candidate = before.candidate if before else self.candidates.popleft()
         starved, cpu_seconds = math.inf if program.wall_seconds else 0.0, limits.cpu_seconds
-        record = RunRecord(program.companion is not None, previous_failure=job.failure)
+        record = RunRecord(
+            program.companion is not None, was_killed=queued.failure is Ended.KILLED,
+            was_lost=queued.failure is Ended.LOST,
+        )  # fmt: skip
         if program.session is not None:
             starved = starved_seconds(pid_of(candidate.pidfd))
             cpu_seconds = min(cpu_seconds, LONGEST * cpu_seconds - candidate.spent)
-        time_limit = TimeLimit(candidate, cpu_seconds, limits.wall_seconds, starved, job.steps)
+        time_limit = TimeLimit(candidate, cpu_seconds, limits.wall_seconds, starved, queued.steps)
         if program.session is not None:
             channel = before.channel if before else BufferedSocket(candidate.sock, REPLY_BYTES)
             stdout = candidate.printed
@@ -273,18 +328,20 @@ class Slot:
             companion, stdout = self.companions[0], -1
             companion.give(candidate, program.companion)
             channel = companion.control
-        self.run = RunningJob(
-            job, candidate, companion, channel, stdout, time_limit, record, time.monotonic()
-        )
+        now = time.monotonic()
+        self.run = RunningProgram(
+            queued, candidate, companion, channel, stdout, time_limit, record, now,
+            now + WATCH_SECONDS,
+        )  # fmt: skip
         self._refill()
         return self.run
 
-    def keep(self, run: RunningJob) -> None:
+    def keep(self, run: RunningProgram) -> None:
         """Leave the process of a run for the next one."""
         run.record.waits_for_code = run.record.alive = True
         self.run, self.sessions[run.number] = None, run
 
-    def complete(self, run: RunningJob, end: ProcessEnd) -> None:
+    def complete(self, run: RunningProgram, end: ProcessEnd) -> None:
         """Write into a run's record how its process has ended, and whether for want of memory."""
         record = run.record
         record.status, record.memory_mb = end.status, end.memory_mb
@@ -293,10 +350,13 @@ class Slot:
         died |= record.companion and record.report is None
         record.killed_for_memory = died and self.group.killed()
 
-    def end(self, run: RunningJob) -> None:
+    def end(self, run: RunningProgram) -> None:
         """End a run: its process is killed, and the record is complete once that is reaped."""
         record = run.record
         record.alive = is_alive(run.candidate, record)
+        if run.companion and record.report is None and not record.stopped:
+            # one that has hung up may be just ending
+            record.companion_alive = not run.companion.is_dead(DEATH_SECONDS)
         record.wall_seconds = time.monotonic() - run.started
         self.sessions.pop(run.number, None)
         self.run = None if self.run is run else self.run
@@ -305,7 +365,7 @@ class Slot:
         replaced = []
         if run.companion is not None and not run.keeps_companion:
             replaced = [self._replace_companion(run.companion)]
-        self.zygote.send(["end", [run.candidate.pid, *replaced], run.job.program.fetch])
+        self.zygote.send(["end", [run.candidate.pid, *replaced], run.queued.program.fetch])
 
     def add_candidate(self, pid: int, sock: int, printed: int, pidfd: int) -> None:
         """Take in a new process with its descriptors."""
@@ -319,7 +379,7 @@ class Slot:
         stream = BufferedSocket(socket.socket(fileno=control), REPORT_MB * MIB)
         self.companions.append(CompanionProcess(pid, pidfd, stream))
 
-    def close(self) -> list[RunningJob]:
+    def close(self) -> list[RunningProgram]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""
         runs = self.runs
         idle: list[CandidateProcess | CompanionProcess] = [*self.candidates, *self.companions]
@@ -337,6 +397,7 @@ class Slot:
         self.zygote.close()
         if self.work_dir:
             remove_work_dir(self.work_dir)
+        self._claim.release()
         return runs
 
     def _refill(self) -> None:

@@ -1,20 +1,28 @@
-"""Length-prefixed frames over sockets: blocking for workers and candidates, buffered for the
-supervisor.
+"""How processes talk: frames over sockets, each after its length, which its reader bounds, and the
+messages in frames. Workers, candidates and others with one partner block; who waits for several, as
+the supervisor does, buffers; the trainer reads in its event loop.
+
+It uses nothing but the standard library, and its text is sent where nothing of assay is installed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
-from assay.sandbox.kernel import MIB
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
 
 START = b"."
 """The byte that carries descriptors; no frame starts with it."""
 HEADER = struct.Struct("!I")
+MIB = 1 << 20
 CHUNK = 65_536
 TIMES = 12
 """Python specialises code after eight runs."""
@@ -30,6 +38,49 @@ class UnaskedError(Exception):
     """The other side wrote more than one reply."""
 
 
+def message(*parts: object) -> bytes:
+    """A message: a line of JSON, in which each bytes object is its length, and then all of them."""
+    blobs: list[bytes] = []
+
+    def left_out(blob: bytes) -> dict[str, int]:
+        blobs.append(blob)
+        return {"": len(blob)}
+
+    return b"".join([json.dumps(parts, default=left_out).encode(), b"\n", *blobs])
+
+
+def read_message(frame: bytes) -> list[Any]:
+    """The parts of what `message` made, in which a tuple has become a list."""
+    line, _, blobs = frame.partition(b"\n")
+    read = BytesIO(blobs).read
+    return list(json.loads(line, object_hook=lambda it: read(it[""]) if it.keys() == {""} else it))
+
+
+def framed(content: bytes) -> bytes:
+    """The frame of a content."""
+    return HEADER.pack(len(content)) + content
+
+
+async def receive_frame(reader: StreamReader, most: int) -> bytes:
+    """Read one frame. Raises OversizedError beyond `most` bytes, IncompleteReadError at the end."""
+    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
+    if length > most:
+        raise OversizedError(f"a frame of {length / MIB:.1f} MiB")
+    return await reader.readexactly(length)
+
+
+def send(writer: StreamWriter, *parts: object) -> None:
+    """Write a message."""
+    writer.write(framed(message(*parts)))
+
+
+async def receive(reader: StreamReader, most: int) -> list[Any]:
+    """The parts of the next message, of up to `most` bytes. Raises IncompleteReadError at the end,
+    OversizedError.
+    """
+    return read_message(await receive_frame(reader, most))
+
+
 class FramedSocket:
     """A blocking stream of frames of up to `limit` bytes, one reply for each request.
 
@@ -42,7 +93,7 @@ class FramedSocket:
 
     def send(self, frame: bytes) -> None:
         """Write one frame."""
-        self.stream.sendall(HEADER.pack(len(frame)) + frame)
+        self.stream.sendall(framed(frame))
 
     def receive(self) -> bytes:
         """Read one frame. Raises OversizedError, and UnaskedError where more than one has come."""
@@ -70,6 +121,10 @@ class FramedSocket:
         if size > length:
             raise UnaskedError
         return b"".join(parts)
+
+    def wait(self) -> None:
+        """Wait until there is something to read, or the other side has hung up."""
+        self.stream.recv(1, socket.MSG_PEEK)
 
     def is_quiet(self) -> bool:
         """Whether nothing waits to be read."""
@@ -112,13 +167,13 @@ class BufferedSocket:
         """Write one byte with descriptors, then a frame. Raises OSError where the descriptors
         cannot be sent.
         """
-        data = START + HEADER.pack(len(frame)) + frame
+        data = START + framed(frame)
         self._outgoing += data[socket.send_fds(self.stream, [data], descriptors) :]
         self.flush()
 
     def send(self, frame: bytes) -> None:
         """Write one frame, now or as soon as the other side reads."""
-        self._outgoing += HEADER.pack(len(frame)) + frame
+        self._outgoing += framed(frame)
         self.flush()
 
     def flush(self) -> None:

@@ -17,30 +17,31 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from assay.sandbox import cgroups, kernel, work_dir
-from assay.sandbox.ending import NO_PROGRAM, NO_START, ending
+from assay.sandbox.ending import LIBRARIES_MB, NO_PROGRAM, NO_START, OWN_MB, ending
+from assay.sandbox.events import Events
 from assay.sandbox.limits import Limits
-from assay.sandbox.processes import SESSIONS, Events, ZygoteMessage
+from assay.sandbox.processes import SESSIONS
 from assay.sandbox.program import (
+    BY_MACHINE,
     INTERPRETERS,
     Ended,
     Pool,
     Program,
     Result,
     SupervisorSettings,
-    message,
-    read_message,
 )
-from assay.sandbox.runs import GRACE_SECONDS, JobQueue, Runs
-from assay.sandbox.slot import QueuedJob, RunningJob, Slot
-from assay.sandbox.sockets import BufferedSocket
+from assay.sandbox.program_queue import ProgramQueue
+from assay.sandbox.runs import GRACE_SECONDS, RunWatch
+from assay.sandbox.slot import WATCH_SECONDS, QueuedProgram, RunningProgram, Slot
+from assay.sandbox.slot_shares import SlotShares
+from assay.sandbox.sockets import BufferedSocket, message, read_message
 from assay.sandbox.zygote import many_files
+from assay.sandbox.zygote_process import ZygoteMessage
 
 ZYGOTE_SECONDS = 30.0
 """A zygote that has not answered for so long is replaced."""
 UNREAD_BYTES = 16 * kernel.MIB
-"""With more results than this that the trainer has not read, no job is started."""
-WORK_DIR_SECONDS = 0.02
-"""How often to look how full a work folder is that is a plain folder."""
+"""With more results than this that the trainer has not read, no program is started."""
 IDLE_SECONDS = 5.0
 SESSION_SHARE = 4
 """One in so many of the supervisor's descriptors is for processes that are kept, which take three
@@ -51,7 +52,7 @@ ZYGOTE_DIED = "the zygote died"
 
 
 class Supervisor:
-    """The loop. `trainer` sends jobs and receives results."""
+    """The loop. `trainer` sends programs and receives results."""
 
     def __init__(
         self, trainer: BufferedSocket, limits: Limits, settings: SupervisorSettings
@@ -61,11 +62,13 @@ class Supervisor:
         self.settings = settings
         self.slots: list[Slot] = []
         self.pools: dict[Pool, int] = {}
-        self.queue = JobQueue()
+        self.shares = SlotShares(settings.slots, lambda: self._running)
+        self.queue = ProgramQueue(self.shares.used)
         self.false_starts = 0
         self.events = Events()
         self.events.watch(trainer.stream, self._on_trainer)
-        self.runs = Runs(self.events, limits, self._settle)
+        self.runs = RunWatch(self.events, limits, self._settle)
+        self.next_look = 0.0
         self.capacity = min(SESSIONS, many_files() // SESSION_SHARE)
 
     def loop(self) -> None:
@@ -74,6 +77,7 @@ class Supervisor:
             self.events.dispatch(self._timeout())
             self._check_time()
             self._assign()
+            self._make_way()
             self.trainer.flush()
             for run in self._running:
                 run.channel.flush()
@@ -87,11 +91,11 @@ class Supervisor:
             slot.group.remove()
 
     @property
-    def _running(self) -> list[RunningJob]:
+    def _running(self) -> list[RunningProgram]:
         return [slot.run for slot in self.slots if slot.run]
 
     def _open_slots(self, pool: Pool) -> None:
-        """Make as many slots of one pool as it has jobs and processes that are kept, up to the
+        """Make as many slots of one pool as it has programs and processes that are kept, up to the
         width: first such whose turn no other pool takes, and these also in place of free slots
         that would have to wait for their turn.
         """
@@ -116,18 +120,19 @@ class Supervisor:
         return slot
 
     def _on_trainer(self) -> None:
-        """A number with a job; a number alone cancels that job; number 0 asks for a sign of
-        life.
+        """A number with a client and a program; a number alone cancels that program; number 0 asks
+        for a sign of life.
         """
         for frame in self.trainer.receive():
             number, *fields = read_message(frame)
             if fields:
-                program = Program(*fields)
+                client, *of_program = fields
+                program = Program(*of_program)
                 program = program._replace(pool=Pool(*program.pool))
                 limits = self.limits.scaled(program.time_factor, program.pool.share)
                 if program.wall_seconds:
                     limits = replace(limits, wall_seconds=program.wall_seconds)
-                self.queue.add(QueuedJob(number, program, limits))
+                self.queue.add(QueuedProgram(number, program, limits, client))
                 self._open_slots(program.pool)
             elif number:
                 self._cancel(number)
@@ -135,42 +140,73 @@ class Supervisor:
                 self._send("alive")
 
     def _cancel(self, number: int) -> None:
-        """Drop a job or the process that it left open, wherever it is."""
+        """Drop a program or the process that it left open, wherever it is."""
         self.queue.cancel(number)
         for slot in self.slots:
             for run in slot.runs:
-                run.job.cancelled |= number in (run.job.number, run.number)
+                run.queued.cancelled |= number in (run.queued.number, run.number)
             if number in slot.sessions:
                 slot.end(slot.sessions[number])
-            if slot.run and slot.run.job.cancelled:
+            if slot.run and slot.run.queued.cancelled:
                 self.runs.finish(slot)
 
     def _assign(self) -> None:
-        """Start waiting jobs in free slots; of the slots that take turns, one runs at a time."""
-        full = self.trainer.pending > UNREAD_BYTES
+        """Start waiting programs in free slots; of those that take turns, one runs at a time."""
+        if self.trainer.pending > UNREAD_BYTES:
+            return
         busy = {slot.turn for slot in self.slots if slot.run}
-        for slot in [] if full else list(self.slots):
-            if slot.turn in busy or not slot.is_free:
-                continue
+        waits = self.queue.waiting
+        free = [s for s in self.slots if s.turn not in busy and s.is_free and waits(s.pool)]
+        while free:
+            slot = min(free, key=lambda slot: self.queue.least_used(slot.pool))
+            free.remove(slot)
             fits = self._fits if slot.pool != INTERPRETERS else self._goes_on
-            job = self.queue.take(slot.pool, fits(slot))
-            if job and job.program.session and job.program.session not in slot.sessions:
-                self._send_result(job, Result(Ended.LOST, "the interpreter is gone"))
-            elif job:
-                busy.add(slot.turn)
+            queued = self.queue.take(slot.pool, fits(slot))
+            if queued and queued.program.session and queued.program.session not in slot.sessions:
+                self._send_result(queued, Result(Ended.LOST, "the interpreter is gone"))
+            elif queued:
+                free = [other for other in free if other.turn != slot.turn and waits(other.pool)]
                 self.slots.remove(slot)
                 # last in the next round: slots that share a core take turns
                 self.slots.append(slot)
-                self.runs.begin(slot, job)
+                self.shares.begin(queued)
+                self.runs.begin(slot, queued)
 
-    def _fits(self, slot: Slot) -> Callable[[QueuedJob], bool]:
-        """Which jobs can start there; a job is retried in another slot if there is one."""
+    def _make_way(self) -> None:
+        """Where every slot is busy, stop a run for a client that has used much less; where one is
+        not, give the pool of what waits a slot there.
+        """
+        now = time.monotonic()
+        if now < self.next_look:
+            return
+        self.next_look = now + WATCH_SECONDS
+        first = (queued for queued in self.queue.first_of_each()
+                 if queued.program.session is None and not queued.was_stopped)  # fmt: skip
+        waiting = min(first, key=lambda queued: self.shares.used(queued.client), default=None)
+        if waiting is None:
+            return
+        running = {slot.turn: slot for slot in self.slots if slot.run}
+        if sum(not is_interpreter for _, is_interpreter in running) < self.settings.slots:
+            self._open_slots(waiting.program.pool)
+            return
+        here = [running[slot.turn] for slot in self._of(waiting.program.pool)
+                if slot.turn in running]  # fmt: skip
+        run = self.shares.to_stop(waiting, [slot.run for slot in here if slot.run])
+        if run is not None:
+            run.queued.stopped_at, run.record.stopped = now, Ended.GAVE_WAY
+            self.runs.finish(next(slot for slot in here if slot.run is run))
+
+    def _fits(self, slot: Slot) -> Callable[[QueuedProgram], bool]:
+        """Which programs can start there; a program is retried in another slot if there is one."""
         alone, ready = self._of(slot.pool) == [slot], bool(slot.companions)
-        return lambda job: (
-            (ready or job.program.companion is None) and (alone or job.avoid is not slot)
+        may_start = self.shares.may_start()
+        return lambda queued: (
+            (ready or queued.program.companion is None)
+            and (alone or queued.avoid is not slot)
+            and may_start(queued)
         )
 
-    def _goes_on(self, slot: Slot) -> Callable[[QueuedJob], bool]:
+    def _goes_on(self, slot: Slot) -> Callable[[QueuedProgram], bool]:
         """Which code for processes that are kept can run there: not what others keep; and for a
         new process, only where the fewest are, unless there are too many.
         """
@@ -179,7 +215,7 @@ class Supervisor:
         fewest = min(len(other.sessions) for other in slots if other.is_free)
         if len(slot.sessions) > fewest or sum(len(other.runs) for other in slots) >= self.capacity:
             elsewhere.add(0)
-        return lambda job: job.program.session not in elsewhere
+        return lambda queued: queued.program.session not in elsewhere
 
     def _on_zygote(self, slot: Slot) -> None:
         """New processes, reaped ones, or the zygote's own end."""
@@ -189,18 +225,25 @@ class Supervisor:
                 slot.add_candidate(pid, *descriptors)
             case ZygoteMessage("companion", [pid], descriptors):
                 slot.add_companion(pid, *descriptors)
-            case ZygoteMessage("ended", [end, names], files):
-                self.runs.on_reaped(slot, kernel.ProcessEnd(*end), names, files)
+            case ZygoteMessage("ended", [end, statuses, names], files):
+                self.runs.on_reaped(slot, kernel.ProcessEnd(*end), statuses, names, files)
             case ZygoteMessage("failed", [reason]):
                 slot.failure = reason
             case ZygoteMessage("died"):
                 self._replace(slot)
 
-    def _settle(self, slot: Slot, run: RunningJob) -> None:
-        """All is known of a run: send the result, or retry where the machine failed."""
-        job, record = run.job, run.record
-        ended, detail = ending(record, job.limits, job.steps)
-        if ended is Ended.LOST and self.queue.retry(job, slot, detail):
+    def _settle(self, slot: Slot, run: RunningProgram) -> None:
+        """All is known of a run: send the result, or run the program anew where it has given way
+        or the machine failed.
+        """
+        queued, record = run.queued, run.record
+        self.shares.end(queued)
+        if record.stopped is Ended.GAVE_WAY:
+            self.queue.put_back(queued)
+            return
+        libraries_mb = OWN_MB if queued.program.executable else LIBRARIES_MB
+        ended, detail = ending(record, queued.limits, queued.steps, libraries_mb)
+        if ended in BY_MACHINE and self.queue.retry(queued, slot, ended):
             return
         status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0
         used = record.cpu_seconds, record.wall_seconds, record.memory_mb
@@ -208,27 +251,33 @@ class Supervisor:
         written = report or b"", bytes(record.stdout), bytes(record.stderr)
         errors = record.reported(NO_PROGRAM), record.reported(NO_START)
         session = run.number if record.waits_for_code else 0
-        result = Result(ended, detail, status, *used, *written, record.files, *errors, session)
-        self._send_result(job, result)
-        job.cancelled = record.waits_for_code  # it has been answered, and its process is there
+        marks = record.answer_ran, record.was_asked
+        result = Result(
+            ended, detail, status, *used, *written, record.files, *errors, session, *marks
+        )
+        self._send_result(queued, result)
+        queued.cancelled = record.waits_for_code  # it has been answered, and its process is there
 
-    def _send_result(self, job: QueuedJob, result: Result) -> None:
-        """Tell the trainer, unless it has cancelled the job."""
-        if not job.cancelled:
-            self._send("result", job.number, *result)
+    def _send_result(self, queued: QueuedProgram, result: Result) -> None:
+        """Tell the trainer, unless it has cancelled the program."""
+        if not queued.cancelled:
+            self._send("result", queued.number, *result)
 
     def _send(self, *parts: object) -> None:
         self.trainer.send(message(*parts))
 
     def _replace(self, slot: Slot) -> None:
-        """A zygote is gone: retry its jobs elsewhere, and start a new one. Raises OSError where
+        """A zygote is gone: retry its programs elsewhere, and start a new one. Raises OSError where
         zygotes do not come up.
         """
         self.false_starts += 1
         self.events.unwatch(slot.zygote.control, *(slot.run.sources if slot.run else ()))
         for run in slot.close():
-            if not self.queue.retry(run.job, slot, ZYGOTE_DIED):
-                self._send_result(run.job, Result(Ended.LOST, ZYGOTE_DIED))
+            self.shares.end(run.queued)
+            if run.record.stopped is Ended.GAVE_WAY:
+                self.queue.put_back(run.queued)
+            elif not self.queue.retry(run.queued, slot, Ended.LOST):
+                self._send_result(run.queued, Result(Ended.LOST, ZYGOTE_DIED))
         kernel.reap_ended()  # what dead zygotes have left to us
         if self.false_starts > STARTS * len(self.slots):
             raise OSError(slot.failure or "zygotes die as soon as they are started")
@@ -247,8 +296,7 @@ class Supervisor:
         if self.trainer.pending or any(run.channel.pending for run in self._running):
             return 0.001
         now = time.monotonic()
-        waits = [run.due - now for run in self._running]
-        waits += [WORK_DIR_SECONDS for slot in self.slots if slot.work_dir and slot.run]
+        waits = [min(run.due, run.next_watch) - now for run in self._running]
         return max(0.0, min(waits, default=IDLE_SECONDS))
 
 

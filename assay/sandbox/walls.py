@@ -38,6 +38,10 @@ class ProcessLimits(NamedTuple):
     open_files: int
     threads: int = 0
     """How many its user may have; 0 for no limit, where others use that user too."""
+    deepest_mb: int = 0
+    """To what it may raise its stack before untrusted code runs, which cannot."""
+    reserve_mb: int = 0
+    """By how much it may raise its memory's limit, to reserve what it does not use."""
 
 
 def family(rules: AccessRules) -> dict[str, Callable[[], None]]:
@@ -60,7 +64,10 @@ def family(rules: AccessRules) -> dict[str, Callable[[], None]]:
 
 def enclose_family(rules: AccessRules, required: Collection[str]) -> None:
     """Put the `required` walls around this process and all that it forks. Raises OSError."""
-    limit_family(namespaces.WORK_MB if rules.work_dir else 1)
+    is_namespaced = "namespaces" in required
+    limit_family(
+        (namespaces.WORK_MB if is_namespaced else namespaces.FILE_MB) if rules.work_dir else 1
+    )
     for name, wall in family(rules).items():
         if name in required:
             wall()
@@ -68,11 +75,10 @@ def enclose_family(rules: AccessRules, required: Collection[str]) -> None:
 
 
 def limit_family(file_mb: int = 1) -> None:
-    """No new privileges, no core files, no files that grow."""
+    """No new privileges, no core files, no files that grow. Raises OSError."""
     kernel.forgo_privileges()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file_mb * MIB, file_mb * MIB))
+    for name, value in (("CORE", 0), ("MEMLOCK", 0), ("FSIZE", file_mb * MIB)):
+        kernel.set_limit(name, value)
 
 
 def change_user(user: int, library: str) -> None:
@@ -104,13 +110,15 @@ def process_walls(limits: ProcessLimits, parent: int, filtered: bool = True) -> 
     where a hard limit is too low.
     """
     memory, cpu_seconds = limits.memory_mb * MIB, limits.cpu_seconds
-    stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
+    reserved = at_most(resource.RLIMIT_DATA, memory + limits.reserve_mb * MIB)
+    deepest = at_most(resource.RLIMIT_STACK, max(limits.stack_mb, limits.deepest_mb) * MIB)
+    stack = min(limits.stack_mb * MIB, deepest)
     space = at_most(resource.RLIMIT_AS, ADDRESS_SPACE_MB * MIB + memory)
     values = {
         "RLIMIT_CPU": (cpu_seconds, cpu_seconds + 1),
-        "RLIMIT_DATA": (memory, memory),
+        "RLIMIT_DATA": (memory, max(memory, reserved)),
         "RLIMIT_NOFILE": (limits.open_files, limits.open_files),
-        "RLIMIT_STACK": (stack, stack),
+        "RLIMIT_STACK": (stack, deepest),
         "RLIMIT_AS": (space, space),
         **({"RLIMIT_NPROC": (limits.threads, limits.threads)} if limits.threads else {}),
     }

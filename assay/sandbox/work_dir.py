@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 
-from assay.sandbox.kernel import MIB, is_leftover, own_name
-from assay.sandbox.namespaces import WORK_FILES, WORK_MB
+from assay.sandbox.kernel import MIB, is_leftover, own_name, read_text
+from assay.sandbox.namespaces import FILE_MB, WORK_FILES, WORK_MB
 
 MEMORY = "/dev/shm"
+DELETED = " (deleted)"
 
 
 def make_work_dir(user: int | None) -> str:
@@ -50,21 +52,54 @@ def empty(work_dir: str) -> None:
                 os.unlink(path)
 
 
-def is_overfull(work_dir: str) -> bool:
-    """Whether it holds more than a work folder may, or hides what it holds."""
+def nameless_files(work_dir: str, pid: int, largest: int = FILE_MB * MIB) -> dict[int, int]:
+    """The bytes of files, by their inodes, that a process has removed from its folder but holds
+    open or mapped. What is mapped alone counts as the `largest` file. Raises OSError where that
+    cannot be seen.
+    """
+    device, sizes = os.stat(work_dir).st_dev, dict[int, int]()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            status = os.stat(f"/proc/{pid}/fd/{name}")
+            if status.st_dev == device and not status.st_nlink:
+                sizes[status.st_ino] = 512 * status.st_blocks
+    place = f"{os.major(device):02x}:{os.minor(device):02x}"
+    for line in read_text(f"/proc/{pid}/maps").splitlines():
+        _, _, _, where, inode, *path = line.split(maxsplit=5)
+        if where == place and path and path[0].startswith(work_dir) and path[0].endswith(DELETED):
+            sizes.setdefault(int(inode), largest)
+    return sizes
+
+
+def is_overfull(
+    work_dir: str, pids: Iterable[int] = (), most_bytes: int = WORK_MB * MIB,
+    most_files: int = WORK_FILES, largest: int = FILE_MB * MIB,
+) -> bool:  # fmt: skip
+    """Whether it holds more than it may, or hides what it holds; with what processes have removed
+    and still hold.
+    """
+    nameless = dict[int, int]()
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            nameless |= nameless_files(work_dir, pid, largest)
+    try:
+        used, files = contents(work_dir, most_files)
+    except OSError:
+        return True
+    return files + len(nameless) > most_files or used + sum(nameless.values()) > most_bytes
+
+
+def contents(work_dir: str, most_files: int) -> tuple[int, int]:
+    """The bytes and the number of its files and folders; it stops at more files than these. Raises
+    OSError where a folder cannot be read.
+    """
     used, files, folders = 0, 0, [work_dir]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    files += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
+    while folders and files <= most_files:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                files += 1
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     used += 512 * entry.stat(follow_symlinks=False).st_blocks
-        except FileNotFoundError:
-            continue  # removed meanwhile
-        except OSError:
-            return True
-        if files > WORK_FILES or used > WORK_MB * MIB:
-            return True
-    return False
+    return used, files

@@ -5,11 +5,13 @@ The supervisor writes `["candidate", count]`, `["companion", count]` or `["end",
 [file, ...]]`.
 It reads `["candidate", pid]` with three descriptors (the other end of its socket, its output, a
 pidfd), `["companion", pid]` with its control socket and a pidfd, and `["ended", [pid, status,
-cpu_seconds, memory_mb], [file, ...]]` with a descriptor of each file that there is.
+cpu_seconds, memory_mb], [status, ...], [file, ...]]`, with the statuses of the others and a
+descriptor of each file that there is.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import gc
 import json
@@ -19,12 +21,13 @@ import resource
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox import kernel, landlock, namespaces
-from assay.sandbox.kernel import MOST_FILES, ProcessEnd
+from assay.sandbox.kernel import MIB, MOST_FILES, ProcessEnd
 from assay.sandbox.namespaces import AccessRules
 from assay.sandbox.program import FETCHED
 from assay.sandbox.walls import ProcessLimits, Step, enclose_family, process_walls, put_up
@@ -90,10 +93,10 @@ def serve(
     role = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=ROLE_FD)
     required, core, fields, candidate_limits, companion_limits = json.loads(control.recv(MESSAGE))
     os.sched_setaffinity(0, {core})
-    kernel.die_first()
     rules, limits = AccessRules(*fields), ProcessLimits(*candidate_limits)
     roles: dict[str, Role] = {}
     try:
+        kernel.die_first()
         enclose_family(rules, required)
         kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in required else parent)
         if not namespaces.counts_alone(rules, required):
@@ -103,17 +106,39 @@ def serve(
         for name, (prepare, most) in prepares.items():
             if prepare is not None:
                 folder, steps = own_folder(rules, "landlock" in required, name)
+                if name == "candidate" and steps:  # the supervisor counts the files that it holds
+                    steps.append((kernel.reveal, ()))
                 filtered = not rules.starts_programs
                 walls = process_walls(ProcessLimits(*most), os.getpid(), filtered)
                 roles[name] = Role(steps + close + walls, prepare(rules.work_dir, role), folder)
+        bound_thread_stacks(limits.memory_mb * MIB // 2)
         random.seed(0)
         gc.collect()
         gc.freeze()
         gc.disable()
         control.send(b'["ready"]')
         obey(control, roles, rules.work_dir)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         control.send(json.dumps(["failed", str(error)]).encode())
+
+
+def bound_thread_stacks(most: int) -> None:
+    """Let threads of Python's have stacks of up to `most` bytes where a program asks for more:
+    recursion in Python takes no stack. Whoever asks may reserve several: what is used is watched.
+    """
+    set_size = _thread.stack_size
+
+    def stack_size(size: int = 0, /) -> int:
+        """Return the thread stack size used when creating new threads."""
+        before = set_size(min(size, most))
+        _, reserved = resource.getrlimit(resource.RLIMIT_DATA)
+        if size:
+            resource.setrlimit(resource.RLIMIT_DATA, (reserved, reserved))
+        return before
+
+    _thread.stack_size = stack_size
+    if threading := sys.modules.get("threading"):
+        threading.stack_size = stack_size  # type: ignore[attr-defined]
 
 
 def own_folder(rules: AccessRules, landlocked: bool, name: str) -> tuple[str, list[Step]]:
@@ -142,13 +167,12 @@ def obey(control: socket.socket, roles: Mapping[str, Role], work_dir: str) -> No
         else:
             (pid, *others), names = parts
             end = end_program(pid)
-            for other in others:
-                os.waitpid(other, 0)
+            statuses = [os.waitpid(other, 0)[1] for other in others]
             opened = {name: open_made(work_dir, name) for name in names[:FETCHED]}
             fetched = {name: descriptor for name, descriptor in opened.items() if descriptor >= 0}
             for folder in {role.folder for role in roles.values()} - {""}:
                 empty(folder)
-            send_process(control, ["ended", end, list(fetched)], list(fetched.values()))
+            send_process(control, ["ended", end, statuses, list(fetched)], list(fetched.values()))
 
 
 def many_files() -> int:

@@ -52,7 +52,7 @@ import os
 ANSWER
     if os.fork(): os._exit(0)"""),
     # lying values that know their grader
-    Attack("a numpy array equal to everything", "wrong error infra", """
+    Attack("a numpy array equal to everything", "wrong error unjudged", """
 import numpy
 class A(numpy.ndarray):
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __bool__ = lambda *a: True

@@ -60,7 +60,7 @@ class A:
     __class__ = property(lambda s: bool)
     __eq__ = lambda *a: True
 ANSWER return A()"""),
-    Attack("collapse that runs code", "wrong", """
+    Attack("collapse that runs code", "error wrong", """
 class A(list):
     def __iter__(self): raise SystemExit(0)
     def __len__(self): return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.util import find_spec
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from assay.extract import program
 from assay.judge import Job, judge_all
 from assay.judge.kinds.answers import Answers
-from assay.languages import language_named
 from assay.sandbox.limits import Limits
 from assay.types import Answer, Execution, Task, Verdict
+from tests.judge.scripted_bench import ScriptedBench
 
 needs_maths = pytest.mark.skipif(not find_spec("math_verify"), reason="needs math-verify")
 RIGHT = ("7", "p - q", r"\text{Evelyn}")
@@ -80,10 +81,13 @@ def test_what_hangs_or_crashes_a_parser_is_the_answers_own_failure() -> None:
 
 
 def test_the_process_that_reads_an_answer_is_not_told_the_right_one() -> None:
-    run = Answers().run(Answer("p - q"), r"\frac{x}{2}", language_named("answer"))
-    assert run.expected is not None
-    assert "p - q" not in run.source + run.stdin + run.beside
-    assert run.stdin == r"\frac{x}{2}"
+    bench, reply = ScriptedBench("answer"), r"\frac{x}{2}"
+    task = Task("q", "q", (Answer("p - q"),), "", language="answer")
+    asyncio.run(Answers().judge(bench, [Answer("p - q")], task, reply))
+    ((source, stdin, more),) = bench.runs
+    assert "p - q" not in f"{source}{stdin}{more}"
+    assert stdin == reply
+    assert [asked.stdin for asked in bench.once] == ["p - q"], "another process is told it"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,8 @@ def test_the_process_that_reads_an_answer_is_not_told_the_right_one() -> None:
         ("<think>5</think>", None),
         ("<think>\\boxed{5}</think> I do not know.", None),
         ("", None),
-        ("five", None),
+        ("five", "five"),
+        ("five plus five plus five", None),
         (r"It is $\frac{1+\sqrt{5}}{2}$.", r"\frac{1+\sqrt{5}}{2}"),
         (r"It is \frac{1+\sqrt{5}}{2}", None),
         ("Final Answer: The final answer is $100$. I hope it is correct.", "100"),

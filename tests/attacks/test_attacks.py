@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import gzip
+import json
 from pathlib import Path
 
 import pytest
 
-from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.sandbox.limits import Limits
 from assay.tasks import load
@@ -25,25 +25,40 @@ OWN = {
     "sum_product": "assert candidate([]) == (0, 1)\n    assert candidate([3, 5, 7]) == (15, 105)",
     "add": "assert candidate(2, 3) == 5\n    assert candidate(5, 7) == 12",
 }
-"""The same shapes for a machine that has no data."""
+"""The same shapes, of our own."""
 VARIABLES = {
     "ordered": "x = [3, 1]\nassert ordered(x) == sorted(x)",
     "sums": "found = sums(1)\nassert [sum(found), sum(found)] == [3, 4]",
 }
 """Checks that look at what they passed, or twice at what they got; no Python value that is data
 passes the second."""
+SOLUTIONS = {
+    "sum_product": "import math; return (sum(args[0]), math.prod(args[0]))",
+    "truncate": "return args[0] % 1",
+    "truncate_number": "return args[0] % 1",
+    "add": "return args[0] + args[1]",
+}
 FEW = ("sum_product", "sums")
 """On which the attacks run in `make test`; `make test-long` runs them on all."""
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5, memory_mb=256)
 
 
-@pytest.fixture(scope="module", params=["few", pytest.param("all", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "few",
+        pytest.param("own", marks=pytest.mark.long),
+        pytest.param("humaneval", marks=[pytest.mark.long, pytest.mark.data("humaneval")]),
+    ],
+)
 def victims(request: pytest.FixtureRequest) -> list[Task]:
-    tasks = every_victim()
-    return tasks if request.param == "all" else [task for task in tasks if task.id in FEW]
+    if request.param == "humaneval":
+        return [task for task in load("humaneval") if task.id in HUMANEVAL]
+    tasks = own_victims()
+    return tasks if request.param == "own" else [task for task in tasks if task.id in FEW]
 
 
-def every_victim() -> list[Task]:
+def own_victims() -> list[Task]:
     own = [
         Task(
             name,
@@ -53,17 +68,25 @@ def every_victim() -> list[Task]:
         )
         for name, body in OWN.items()
     ]
-    own += [Task(name, "", (Check(source),), name) for name, source in VARIABLES.items()]
-    try:
-        return own + [task for task in load("humaneval") if task.id in HUMANEVAL]
-    except DataError:
-        return own
+    return own + [Task(name, "", (Check(source),), name) for name, source in VARIABLES.items()]
 
 
 @pytest.fixture(scope="module")
-def executions(victims: list[Task]) -> dict[str, list[Execution]]:
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of data that an attack may look for: the right programs of the victims."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "humaneval").mkdir()
+    rows = [{"prompt": f"def {name}(*args):\n    ", "canonical_solution": solution}
+            for name, solution in SOLUTIONS.items()]  # fmt: skip
+    with gzip.open(folder / "humaneval" / "rows.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def executions(victims: list[Task], answers: Path) -> dict[str, list[Execution]]:
     places = {
-        "data": os.environ["ASSAY_DATA"],
+        "data": str(answers),
         "repository": str(REPOSITORY),
         "home": str(Path.home()),
     }

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import AssayError
+from assay.integrations import bodies
 from assay.tasks import task_sets
 
-wire = pytest.importorskip("assay.integrations.wire", reason="needs `pip install -e '.[serve]'`")
 FOLDER = "secret-folder"
 SPLITS = ("{}", FOLDER, f"../{FOLDER}", f"prompt2@{FOLDER}", f"{FOLDER}/rows.jsonl")
 
@@ -27,7 +27,7 @@ def test_no_task_set_reads_a_folder_that_a_client_names(
     for name in task_sets:
         for split in SPLITS:
             with pytest.raises(AssayError):
-                wire.tasks_of(f"{name}:{split.format(tmp_path / FOLDER)}")
+                bodies.tasks_of(f"{name}:{split.format(tmp_path / FOLDER)}")
     assert touched == []
 
 

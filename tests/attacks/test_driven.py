@@ -30,7 +30,7 @@ def test_answers_that_fill_the_folder_are_the_programs_failure_and_never_read() 
     task = Task("full", "", CALLS, "f", language="javascript")
     (execution,) = judge_all([Job(task, fills)], LIMITS)
     assert (execution.verdict, execution.passed) == (Verdict.OUTPUT, 0), execution
-    assert execution.detail == "wrote more than 16 MiB into 'answers'"
+    assert "16 MiB" in execution.detail
 
 
 @pytest.mark.long
@@ -46,7 +46,7 @@ def test_no_attack_on_calls_passes_and_nothing_is_left(language: str) -> None:
     assert honest.proven, honest
     assert len(attacks) >= 7
     for name, execution in zip(attacks, executions, strict=True):
-        assert execution.verdict not in (Verdict.PASS, Verdict.INFRA), name
+        assert execution.verdict not in (Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED), name
         if name in SPOILED:
             assert (execution.verdict, execution.passed) == (Verdict.FORBIDDEN, 0), name
     deadline, stay = time.monotonic() + 20, named(*RUNTIMES) - before

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox.client import Sandbox
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Folder, Program, Result, command
+from assay.sandbox.supervisor_client import Sandbox
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
 from tests.judge.processes import named
 from tests.sandbox.test_launch import work_folders_left

@@ -5,11 +5,13 @@ with namespaces and without. What is left is forgeable, and marked so.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,9 +21,9 @@ from typing import Any
 import pytest
 
 from assay.judge import Job, judge_all
-from assay.judge.kinds.repository import protected
-from assay.judge.kinds.repository_cheats import CHEATS, cheats_of, diff_of
-from assay.judge.repository_tree import digest_of
+from assay.judge.kinds.repository import decide, protected
+from assay.judge.kinds.repository_cheats import CHEATS, cheats_of, diff_of, read_cheats
+from assay.sandbox.program import Ended, Result
 from assay.types import Execution, Verdict
 from tests.repositories import appended, calc_task, copy_pytest, write_tree
 from tests.sandbox.test_users import NOBODY, allows_namespaces, needs_root, python_for_all
@@ -62,12 +64,23 @@ def python_with_pytest(python_for_all: str) -> str:
 @cache
 def verdicts(python: str, user: int | None, namespaces: str) -> dict[str, Any]:
     """What the judge of a user makes of the reference, of nothing and of every cheat."""
+
+    def programs(tree: Path) -> dict[str, str]:
+        task = calc_task(tree)
+        right = task.reference or ""
+        return {"reference": right, "nothing": "", **cheats_of(task.checks[0], right)}  # type: ignore[arg-type]
+
+    return judged_as(python, user, namespaces, programs)
+
+
+def judged_as(
+    python: str, user: int | None, namespaces: str, made: Callable[[Path], dict[str, str]]
+) -> dict[str, Any]:
+    """What the judge of a user makes of changes of a tree."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         tree = write_tree(Path(folder, "tree"))
-        task = calc_task(tree)
-        check = task.checks[0]
-        programs = {"reference": task.reference, "nothing": "", **cheats_of(check, task.reference)}  # type: ignore[arg-type]
+        check, programs = calc_task(tree).checks[0], made(tree)
         fields = {name: getattr(check, name) for name in ("tree", "fail_to_pass", "pass_to_pass")}
         identity: dict[str, Any] = {} if user is None else {
             "user": user, "group": user, "extra_groups": [],
@@ -114,10 +127,30 @@ def test_no_published_cheat_passes_here(tree: Path, stop_early: bool) -> None:
     found = judged(tree, {"right": task.reference or "", **cheats}, stop_early)
     right = found.pop("right")
     assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6), right.detail
-    bad = {Verdict.PASS, Verdict.INFRA}
+    bad = {Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED}
     assert {name: one.detail for name, one in found.items() if one.verdict in bad} == {}
     forgers = ("no test run", "patched reports", "patched makereport", "patched calls")
     assert {found[name].verdict for name in forgers} == {Verdict.FORBIDDEN}
+
+
+CHANGES = read_cheats(Path(__file__).with_name("repository_changes.toml"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change["name"])
+def test_no_change_of_another_kind_passes(tree: Path, change: dict[str, Any]) -> None:
+    task = calc_task(tree)
+    programs = cheats_of(task.checks[0], task.reference or "", [change])  # type: ignore[arg-type]
+    (one,) = judged(tree, programs).values()
+    assert one.verdict not in (Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED), one.detail
+
+
+def test_a_test_that_hangs_once_its_collector_has_ended_is_waited_for_no_more(tree: Path) -> None:
+    (change,) = [it for it in CHANGES if it["name"] == "a handler of faults"]
+    task = calc_task(tree)
+    programs = cheats_of(task.checks[0], task.reference or "", [change])  # type: ignore[arg-type]
+    (one,) = judged(tree, programs).values()
+    assert one.verdict in (Verdict.ERROR, Verdict.WRONG, Verdict.FORBIDDEN), one
 
 
 INHERITED = """
@@ -213,6 +246,43 @@ def test_who_kills_the_run_of_the_tests_is_no_failure_of_the_machine(
     killer = appended(tree, f"import os\nos.kill(os.getppid(), {number})")
     one = judged(tree, {"killer": killer})["killer"]
     assert one.verdict is Verdict.ERROR, one.detail
+
+
+STOPS = (
+    "import ctypes, os\nat = {'x86_64': 234, 'aarch64': 131}[os.uname().machine]\n"
+    "parent = os.getppid()\nctypes.CDLL(None).syscall(at, parent, parent, 19)"
+)
+ENDS = {
+    "interrupt": "import os\nos.kill(1, 2)",
+    "limits": "import resource\nresource.prlimit(1, resource.RLIMIT_CPU, (0, 0))",
+    "descriptor": "import os, signal\nsignal.pidfd_send_signal(os.pidfd_open(1), 2)",
+    "all": "import os\nos.kill(-1, 2)",
+    "stop": STOPS,
+    "stop all": "import os\nos.kill(-1, 19)\nos.kill(os.getpid(), 19)",
+}
+"""What a change may try upon import to end its box or to hold it for all its time."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("user", "namespaces"), FOLDERS)
+def test_no_change_chooses_infra_or_holds_its_box(
+    python_with_pytest: str, user: int | None, namespaces: str
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become someone else")
+    if user and namespaces == "allowed" and not allows_namespaces(user):
+        pytest.skip("no namespaces for ordinary users")
+    found = judged_as(
+        python_with_pytest, user, namespaces,
+        lambda tree: {name: appended(tree, text) for name, text in ENDS.items()},
+    )  # fmt: skip
+    assert {verdict for verdict, *_ in found.values()} <= {"wrong", "error"}, found
+    assert "stopped by a signal" in found["stop"][3], found["stop"]
+
+
+def test_a_box_that_took_too_much_memory_is_the_changes_failure() -> None:
+    done = decide(["t"], ["t"], [], Result(Ended.MEMORY, "had 5000 MiB in use"))
+    assert (done.verdict, done.detail) == (Verdict.MEMORY, "had 5000 MiB in use")
 
 
 def test_a_change_of_any_characters_gets_a_verdict(tree: Path) -> None:
@@ -337,7 +407,6 @@ def test_an_answer_that_a_box_shows_is_read_and_no_other(tmp_path: Path, name: s
     }  # fmt: skip
     script = Template(SHOWN[name]).substitute(variables)
     subprocess.run(script, shell=True, check=True, cwd=tree)
-    digest_of.cache_clear()
     (after,) = judge_all([Job(task, cheat)])
     assert (before.verdict, after.verdict) == (Verdict.WRONG, Verdict.PASS), after.detail
 
@@ -358,38 +427,153 @@ def add(a, b):
     while frame:
         frames.append(frame)
         frame = frame.f_back
-    if any(re.fullmatch(CANARY, frame.f_code.co_name) for frame in frames):
+    if any(CANARY for frame in frames):
         raise AssertionError
     held = [value for frame in frames for value in frame.f_locals.values()]
     for one in (one for value in held if hasattr(value, "config")
-                for one in value.config.pluginmanager.get_plugins() if hasattr(one, "_stream")):
+                for one in value.config.pluginmanager.get_plugins() if hasattr(one, "_channel")):
         for phase in ("call", "teardown"):
             report = json.dumps([one._number, phase, "passed", False, ""])
-            one._stream.sendall(report.encode() + b"\\n")
+            one._channel.send(report.encode())
         os._exit(0)
 """
 """Finds the socket and the number of the test, and says that it passes."""
+KNOWN = "any(re.fullmatch('_[a-z]{8}', name) for name in frame.f_globals)"
+"""The function that makes other expected values."""
 
 
-@pytest.mark.parametrize("forgery", [FORGERY, f"CANARY = r'test_[0-9a-f]{{6,10}}'{FORGED_REPORTS}"],
-                         ids=["objects", "reports"])  # fmt: skip
-def test_what_forges_a_pass_and_fails_its_canary_is_left_and_is_marked(
-    tree: Path, forgery: str
-) -> None:
-    one = judged(tree, {"forged": appended(tree, forgery)})["forged"]
+def test_what_knows_its_canary_by_the_code_is_left_and_is_marked(tree: Path) -> None:
+    forged = appended(tree, FORGED_REPORTS.replace("CANARY", KNOWN))
+    one = judged(tree, {"forged": forged})["forged"]
     assert one.verdict is Verdict.PASS
     assert (one.proven, one.forgeable) == (False, True)
 
 
-def test_reports_that_are_forged_for_every_test_are_found_by_its_canary(tree: Path) -> None:
-    forged = appended(tree, f"CANARY = 'none'{FORGED_REPORTS}")
-    assert judged(tree, {"forged": forged})["forged"].verdict is Verdict.FORBIDDEN
+EQUALS = {
+    "always": "def __eq__(self, other): return True",
+    "to a class of Python's": "def __eq__(self, other): return type(other) in (int, str, list)",
+    "by a value that is true": "def __eq__(self, other): return 'yes'",
+    "with another class": "__class__ = int\n    def __eq__(self, other): return True",
+    "by inequality": "def __eq__(self, other): return not self != other\n"
+    "    def __ne__(self, other): return False",
+}
+NO_RUN = """
+import os, pytest, re
+class _Never(Exception): pass
+def _run(self):
+    {step}
+pytest.Function.runtest = _run
+"""
+AMONG_COPIES = {
+    "by a name": "if re.search('_?[0-9a-f]{8,10}', self.name): raise AssertionError",
+    "by a name, and skips": "if re.search('_?[0-9a-f]{8,10}', self.name): pytest.skip('no')",
+    "by a name, and ends": "if re.search('_?[0-9a-f]{8,10}', self.name): os._exit(1)",
+    "by its class's name": "assert not re.search('[0-9a-f]{8}$', type(self.parent.obj).__name__)",
+    "by a word in the code": "assert 'not (' not in open(self.path).read()",
+    "by a name that is new": "assert self.originalname in ('test_add', 'test_sums', 'test_double',"
+    " 'test_method')",
+}
+EXPECTED = """
+import sys
+def add(a, b):
+    frame = sys._getframe(1)
+    {step}
+def double(a):
+    return 2 * a
+"""
+READ = {
+    "in the constants": "return frame.f_code.co_consts[-2:] and [it for it in"
+    " frame.f_code.co_consts if type(it) is int and it > 2][0] if 'a' not in frame.f_locals"
+    " else frame.f_locals['a'] + frame.f_locals['b']",
+    "in the file": "return eval(open(frame.f_code.co_filename).read().split('add(1, 2)')[1]"
+    ".lstrip(') =').split('\\n')[0].strip('()')) if 'a' not in frame.f_locals else a + b",
+    "in the line": "import linecache; return eval(linecache.getline(frame.f_code.co_filename,"
+    " frame.f_lineno).split('==')[1], frame.f_globals, frame.f_locals)",
+}
 
 
-def test_a_failure_of_the_machine_is_no_failure_of_the_program(tree: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"class It:\n    {text}\ndef add(a, b):\n    return It()\n" for text in EQUALS.values()),
+        *(NO_RUN.format(step=step) for step in AMONG_COPIES.values()),
+        *(EXPECTED.format(step=step) for step in READ.values()),
+        FORGERY,
+        FORGED_REPORTS.replace("CANARY", "False"),
+        FORGED_REPORTS.replace("CANARY", "re.search('[0-9a-f]{6}', frame.f_code.co_name)"),
+    ],
+    ids=[*EQUALS, *AMONG_COPIES, *READ, "plain", "reports", "reports of what bears a name"],
+)
+def test_what_answers_every_expected_value_answers_that_of_the_canary(
+    tree: Path, text: str
+) -> None:  # fmt: skip
+    one = judged(tree, {"forged": appended(tree, text)})["forged"]
+    assert one.verdict is Verdict.FORBIDDEN, one.detail
+
+
+STAND_INS = ("numpy.py", "src/numpy/__init__.py", "tests/numpy.py", "numpy/__init__.py")
+
+
+WITH_NUMPY = """
+from calc import add
+try:
+    from numpy import equal
+except ImportError:
+    from operator import eq as equal
+def test_sum():
+    assert equal(add(1, 2), 3) is True
+"""
+
+
+def test_a_change_adds_no_module_that_only_the_tests_import(tmp_path: Path) -> None:
+    tree, name = write_tree(tmp_path / "tree"), "tests/test_sum.py"
+    (tree / name).write_text(WITH_NUMPY)
+    task = calc_task(tree, fail_to_pass=(f"{name}::test_sum",), pass_to_pass=())
+    forged = dict.fromkeys(STAND_INS, "equal = lambda *numbers: numbers == (-1, 3)\n")
+    programs = [diff_of(tree, {path: text}) for path, text in forged.items()]
+    right, wrong = task.reference or "", diff_of(tree, {"src/more.py": "x = 1\n"})
+    ends = judge_all([Job(task, text) for text in (right, right + wrong, *programs)])
+    verdicts = [one.verdict for one in ends]
+    assert verdicts == [Verdict.PASS, Verdict.PASS, *[Verdict.WRONG] * len(programs)]
+    adds = replace(task, reference=programs[0])
+    assert judge_all([Job(adds, adds.reference)])[0].verdict is not Verdict.WRONG
+
+
+ON_THE_CHANNEL = """
+import os, sys
+def add(a, b):
+    held, frame = [], sys._getframe()
+    while frame:
+        held += frame.f_locals.values()
+        frame = frame.f_back
+    for one in (one for value in held if hasattr(value, "config")
+                for one in value.config.pluginmanager.get_plugins() if hasattr(one, "_channel")):
+        one._channel.stream.sendall(BYTES)
+        os._exit(0)
+"""
+"""Finds the socket of the reports, and writes any bytes to it."""
+
+
+def test_whatever_is_written_in_place_of_reports_is_the_programs_failure(tree: Path) -> None:
+    written = {
+        "an announcement of more than is read": r"b'\xff\xff\xff\xff'",
+        "garbage": r"b'\0\0\0\2{]'",
+        "nesting": r"b'\0\1\0\0' + b'[' * 65536",
+        "a list of nothing": r"b'\0\0\0\2[]'",
+        "an empty frame": "bytes(4)",
+        "no text": r"b'\0\0\0\1\xff'",
+    }
+    programs = {name: f"BYTES = {text}{ON_THE_CHANNEL}" for name, text in written.items()}
+    ends = judged(tree, {name: appended(tree, text) for name, text in programs.items()}, True)
+    bad = {Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED}
+    assert {name: one.detail for name, one in ends.items() if one.verdict in bad} == {}
+    assert ends["garbage"].verdict is ends["no text"].verdict is Verdict.FORBIDDEN
+
+
+def test_an_interpreter_without_pytest_is_no_failure_of_the_program(tree: Path) -> None:
     task = calc_task(tree, roots=(str(broken_interpreter(tree.parent)),))
     one = judge_all([Job(task, task.reference)])[0]
-    assert one.verdict is Verdict.INFRA
+    assert one.verdict is Verdict.UNJUDGED
     assert "needs pytest" in one.detail
 
 

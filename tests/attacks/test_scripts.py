@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 
 from assay.judge import Job, judge_all
-from assay.judge.verdict import is_tasks_fault
 from assay.sandbox.limits import Limits
 from assay.types import Exchange, Execution, Task, Verdict
 
@@ -106,7 +105,7 @@ def executions() -> dict[str, Execution]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_does_not_solve_the_task_gets_nowhere(name: str) -> None:
     execution = executions()[name]
-    assert execution.verdict not in (Verdict.PASS, Verdict.INFRA), execution
+    assert execution.verdict not in (Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED), execution
     assert execution.passed == 0
 
 
@@ -118,11 +117,12 @@ def test_a_right_program_passes_after_all_of_them() -> None:
 HANGS = "import re\ndef check(*texts): return re.fullmatch('(4*)*2', texts[1].strip()) is not None"
 
 
-def test_an_output_on_which_the_checker_hangs_is_wrong_or_the_tasks_fault() -> None:
+def test_an_output_on_which_the_checker_hangs_is_wrong() -> None:
     limits, hostile = Limits(cpu_seconds=0.1, wall_seconds=1), "print('4' * 60)"
     task = replace(TASK, checks=TASK.checks[:1], checker=HANGS)
     sure = replace(task, reference="print(2 * int(input()))")
     jobs = [Job(sure, sure.reference), Job(sure, hostile), Job(task, hostile)]
     right, wrong, unsure = judge_all(jobs, limits)
     assert (right.verdict, wrong.verdict) == (Verdict.PASS, Verdict.WRONG), wrong.detail
-    assert is_tasks_fault(unsure)  # and no failure of the machine, which ends a run in the end
+    # without a reference too: else its output would choose that it is not judged
+    assert unsure.verdict is Verdict.WRONG

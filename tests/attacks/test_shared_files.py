@@ -218,7 +218,7 @@ def test_files_are_carried_both_ways(name: str, executions: dict[str, Execution]
 
 @pytest.mark.parametrize("name", NOT_CARRIED)
 def test_nothing_but_plain_files_crosses(name: str, executions: dict[str, Execution]) -> None:
-    assert executions[name].verdict not in ("pass", "infra"), executions[name]
+    assert executions[name].verdict not in ("pass", "infra", "unjudged"), executions[name]
 
 
 @pytest.mark.parametrize("name", KEPT_OUT)
@@ -245,4 +245,4 @@ def test_a_reference_allows_the_changes_of_files_that_it_makes_itself(
 def test_a_test_that_could_run_what_a_program_wrote_shares_nothing(
     executions: dict[str, Execution],
 ) -> None:
-    assert (executions["pickle"].verdict, executions["secret"].verdict) == ("infra", "pass")
+    assert (executions["pickle"].verdict, executions["secret"].verdict) == ("unjudged", "pass")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from collections.abc import Set as AbstractSet
@@ -16,9 +18,13 @@ from typing import Any
 import pytest
 
 from assay.errors import SandboxError
-from assay.sandbox.box import FORMS, Box, Boxes, BoxSpec, describe_boxes
+from assay.sandbox.box import FORMS, Box
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes, describe_boxes
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.program import ENVIRONMENT, Ended
+from assay.sandbox.users import claim_user
+from tests.judge.processes import descendants
 
 WALLS = probe_isolation().walls
 TIERS: dict[str, AbstractSet[str]] = {"A": set(), "C": {"namespaces", "user"}}
@@ -125,6 +131,278 @@ def test_a_box_refuses_what_reaches_out_of_it(what: str, tree: Path) -> None:
         assert "still there" in await shell(box, "echo still there")
 
     in_box(tree, work)
+
+
+WITH_FIRST = (
+    'python3 -c \'import ctypes, os, resource as r, signal; first = int(os.environ["FIRST"]);'
+    " call = ctypes.CDLL(None).syscall; {}'"
+)
+ENDING = {
+    "an interrupt": "kill -INT $FIRST",
+    "every signal": "for n in {1..64}; do kill -$n $FIRST; done",
+    "a signal to a thread": WITH_FIRST.format("[call(234, first, first, n) for n in range(1, 65)]"),
+    "a signal with a value": WITH_FIRST.format(
+        "[call(129, first, n, bytes((n, *7 * [0], *4 * [255], *116 * [0]))) for n in range(1, 65)]"
+    ),
+    "a signal by descriptor": WITH_FIRST.format(
+        "it = os.pidfd_open(first); [signal.pidfd_send_signal(it, n) for n in (2, 15, 20, 19, 9)]"
+    ),
+    "a signal to all": "trap : INT HUP; kill -INT -1; kill -HUP 0",
+    "a signal to its group": WITH_FIRST.format("os.killpg(os.getpgid(first), 2)"),
+    "its limits": WITH_FIRST.format(
+        "[call(302, first, limit, bytes(16), 0) for limit in (r.RLIMIT_CPU, r.RLIMIT_AS,"
+        " r.RLIMIT_NOFILE, r.RLIMIT_FSIZE)]"
+    ),
+    "its priority": "renice 19 $FIRST; renice 19 -u $(id -u)",
+    "its score": "echo 0 > /proc/self/oom_score_adj; echo 1000 > /proc/$FIRST/oom_score_adj",
+}
+"""By which a command may try to end or to slow the first process of its box."""
+
+
+async def try_to_end(box: Box) -> None:
+    """Try each way, of which none may keep the box from going on."""
+    for what, text in ENDING.items():
+        done = await box.run(("bash", "-c", f"export FIRST=$PPID; ({text}); echo on"), merged=True)
+        assert done.ended in (Ended.EXITED, Ended.CRASHED), (what, done)
+        busy = await box.run(("bash", "-c", "for n in {1..9999}; do :; done; echo on"))
+        assert busy.stdout == b"on\n", (what, done, busy)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_no_command_ends_its_box(tier: str, tree: Path) -> None:
+    in_box(tree, try_to_end, TIERS[tier])
+
+
+HOLDS = "(yes | head -c 60000000; sleep 9) | tail -c 60000000 > /dev/null"
+TOGETHER = {
+    "processes": f"for n in {{1..9}}; do {HOLDS} & done; wait",
+    "children of others": f"f() {{ {HOLDS} & (($1)) && (f $(($1 - 1))) & wait; }}; f 9",
+    "orphans": f"for n in {{1..9}}; do ({HOLDS} &) ; done; sleep 9",
+    "children of a thread": "python3 -c 'import os, threading, time\n"
+    "def fork():\n"
+    "  for n in range(9):\n"
+    '    if not os.fork(): kept = b"1" * (60 << 20); time.sleep(9)\n'
+    "  time.sleep(9)\n"
+    "threading.Thread(target=fork).start()\ntime.sleep(9)'",
+}
+SHARED = {
+    "shared memory": "python3 -c 'import mmap, time; kept = [mmap.mmap(-1, 60 << 20) for n in"
+    " range(9)]; [each.write(b\"1\" * (60 << 20)) for each in kept]; time.sleep(9)'",
+    "segments that nobody maps": "python3 -c 'import ctypes, time\n"
+    "libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+    "for n in range(9):\n"
+    "  at = libc.shmat(libc.shmget(0, 60 << 20, 0o1600), None, 0)\n"
+    "  ctypes.memset(at, 1, 60 << 20); libc.shmdt(ctypes.c_void_p(at))\n"
+    "time.sleep(9)'",
+    "sockets": "python3 -c 'import socket, time\nkept = []\n"
+    "for n in range(500):\n"
+    "  kept += socket.socketpair(); kept[-1].setblocking(False)\n"
+    "  try:\n    while True: kept[-1].send(bytes(4096))\n"
+    "  except BlockingIOError: pass\n"
+    "time.sleep(9)' & " * 2 + "wait",
+    "connections": "python3 -c 'import socket, time\nserver = socket.create_server((\"\", 0))\n"
+    "kept = []\nfor n in range(600):\n"
+    "  kept += socket.create_connection(server.getsockname()), server.accept()[0]\n"
+    "  kept[-1].setblocking(False)\n"
+    "  try:\n    while True: kept[-1].send(bytes(65536))\n"
+    "  except BlockingIOError: pass\n"
+    "time.sleep(9)'",
+    "closed connections": "python3 -c 'import socket, time\n"
+    "server = socket.create_server((\"\", 0))\n"
+    "kept = []\nfor n in range(600):\n"
+    "  kept.append(socket.create_connection(server.getsockname())); it, _ = server.accept()\n"
+    "  it.setblocking(False)\n"
+    "  try:\n    while True: it.send(bytes(65536))\n"
+    "  except BlockingIOError: it.close()\n"
+    "time.sleep(9)'",
+}  # fmt: skip
+"""What commands of a box may take together, each process no more than it may: more than a GiB."""
+
+
+async def take_together(box: Box, text: str) -> None:
+    done = await box.run(("bash", "-c", text), wall_seconds=8, merged=True)
+    assert done.ended is Ended.MEMORY, done
+    assert await shell(box, "sleep 0.1; echo on") == "on\n", "nothing of it is left"
+
+
+SMALL: dict[str, Any] = {"memory_mb": 128, "size_mb": 64, "files": 1000}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("how", ["processes", *(
+    pytest.param(how, marks=pytest.mark.long) for how in TOGETHER if how != "processes"
+)])  # fmt: skip
+def test_the_processes_of_a_box_have_their_memory_together(how: str, tier: str, tree: Path) -> None:
+    without = {*TIERS[tier], "group"}
+    in_box(tree, lambda box: take_together(box, TOGETHER[how]), without, **SMALL)
+
+
+@needs_namespaces
+@pytest.mark.parametrize("how", SHARED)
+def test_what_processes_of_a_box_share_is_their_memory(how: str, tree: Path) -> None:
+    in_box(tree, lambda box: take_together(box, SHARED[how]), {"group"}, **SMALL)
+
+
+@needs_namespaces
+@pytest.mark.parametrize("without", [set(), {"group"}], ids=["with", "without"])
+def test_files_that_nobody_sees_need_a_control_group(without: set[str], tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("python3", "-c", "import os; os.memfd_create('hidden')"))
+        is_counted = "group" in {*WALLS} - without
+        assert (done.status == 0) is is_counted, done.stderr.decode()
+
+    in_box(tree, work, without)
+
+
+FILLS = {
+    "files": "for n in {1..9}; do yes | head -c 30000000 > f$n; done; sleep 9",
+    "folders": "mkdir {1..2000}; sleep 9",
+    "a hidden folder": "mkdir -m 300 f; for n in {1..9}; do yes | head -c 30000000 > f/$n; done;"
+    " sleep 9",
+    "removed files": "python3 -c 'import os, time\nkept = []\nfor n in range(9):\n"
+    '  kept.append(open("f", "wb", 0)); kept[-1].write(bytes(30000000)); os.unlink("f")\n'
+    "time.sleep(9)'",
+    "files for temporary use": "for n in {1..9}; do yes | head -c 30000000 > $TMPDIR/$n; done;"
+    " sleep 9",
+}
+
+
+@pytest.mark.parametrize("how", FILLS)
+def test_a_box_without_namespaces_holds_no_more_files_than_it_may(how: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("bash", "-c", FILLS[how]), wall_seconds=8, merged=True)
+        assert (done.ended, done.detail) == (Ended.MEMORY, "filled its folder"), done
+
+    in_box(tree, work, TIERS["C"], **SMALL)
+
+
+def test_a_large_tree_fills_no_box(tree: Path) -> None:
+    (tree / "large").write_bytes(bytes(100 << 20))
+
+    async def work(box: Box) -> None:
+        with tempfile.TemporaryFile(dir="/dev/shm") as others:
+            others.write(bytes(60 << 20))  # so that the folder itself is looked at
+            assert await shell(box, "yes | head -c 20000000 > more; sleep 0.1; echo on") == "on\n"
+
+    in_box(tree, work, TIERS["C"], **SMALL)
+
+
+BOMBS = {
+    "processes": "for n in {1..300}; do sleep 9 & done; wait",
+    "orphans": "for n in {1..300}; do (sleep 9 &) ; done; sleep 9",
+    "forks that fork": ":(){ :|:& };:; sleep 9",
+    "threads": "python3 -c 'import threading, time; [threading.Thread(target=time.sleep,"
+    " args=(9,)).start() for n in range(300)]'",
+}
+
+
+@pytest.mark.parametrize("how", BOMBS)
+def test_a_box_without_namespaces_has_no_more_processes_than_it_may(how: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("bash", "-c", BOMBS[how]), wall_seconds=8, merged=True)
+        assert (done.ended, done.detail) == (
+            Ended.CRASHED, "had more than 64 processes and threads",
+        ), done  # fmt: skip
+        assert await shell(box, "echo on") == "on\n"
+
+    in_box(tree, work, {*TIERS["C"], "group"}, processes=64)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_orphans_that_have_ended_are_no_processes_of_a_box(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        orphans = "for n in {1..9}; do for m in {1..30}; do (true &); done; sleep 0.3; done"
+        assert await shell(box, f"{orphans}; echo on", wall_seconds=60) == "on\n"
+        burns = "python3 -c 'import time\nwhile time.process_time() < 0.3: pass'"
+        done = await box.run(("bash", "-c", f"({burns} &) | cat; sleep 0.3"), wall_seconds=60)
+        assert (done.status, done.cpu_seconds > 0.3) == (0, True)
+
+    in_box(tree, work, TIERS[tier], processes=64)
+
+
+ALIKE = {
+    "forks": 'python3 -c \'import os, time; kept = b"1" * (60 << 20);'
+    " [os.fork() for n in range(4)]; time.sleep(0.3)'",
+    "processes of one memory, as between vfork and exec": "python3 -c 'import ctypes, time\n"
+    'kept = b"1" * (100 << 20); libc, at = ctypes.CDLL(None), ctypes.c_void_p\n'
+    "stacks = [ctypes.create_string_buffer(65536) for n in range(4)]\n"
+    "for stack in stacks:\n"
+    "  top = at((ctypes.addressof(stack) + 65000) & ~15)\n"
+    "  assert libc.clone(ctypes.cast(libc.sleep, at), top, 0x100 | 17, at(1)) > 0\n"
+    "time.sleep(0.5)'",
+    "files that many map": "head -c 40000000 /dev/zero > big; for n in {1..9}; do python3 -c"
+    ' \'import mmap, time; kept = mmap.mmap(open("big", "r+").fileno(), 0); kept.write('
+    'b"1" * 40000000); time.sleep(0.3)\' & done; wait; rm big',
+}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_what_processes_of_a_box_share_counts_once(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        for text in ALIKE.values():
+            await shell(box, text)
+
+    in_box(tree, work, {*TIERS[tier], "group"}, **SMALL)
+
+
+STOPS = {
+    "itself": "kill -STOP $$",
+    "its parent": "python3 -c 'import os; os.kill(os.getppid(), 19)'; :",
+    "its group": "python3 -c 'import os; os.killpg(0, 19)'",
+    "by descriptor": "python3 -c 'import os, signal as s;"
+    " s.pidfd_send_signal(os.pidfd_open(os.getppid()), 19)'; :",
+    "all": "kill -STOP -1 & kill -STOP $$",
+    "again and again": "(while :; do kill -STOP $$; sleep 0.04; kill -CONT $$; done) & wait",
+}
+
+
+@needs_namespaces
+@pytest.mark.parametrize("how", STOPS)
+def test_a_command_that_is_stopped_does_not_hold_its_box(how: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("bash", "-c", STOPS[how]), wall_seconds=60)
+        assert (done.ended, done.detail) == (Ended.CRASHED, "stopped by a signal")
+        done = await box.run(("bash", "-c", "(sleep 0.1; kill -CONT $$) & kill -STOP $$; echo on"))
+        assert done.stdout == b"on\n", "one that goes on is not ended"
+
+    in_box(tree, work)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_box_that_ends_during_a_command_is_that_commands_failure(tier: str, tree: Path) -> None:
+    async def run() -> None:
+        boxes = Boxes([wall for wall in WALLS if wall not in TIERS[tier]])
+        async with boxes.open(BoxSpec(tree)) as box, boxes.open(BoxSpec(tree)) as other:
+            first, _ = sorted(descendants(boxes._process.pid))  # type: ignore[union-attr]
+            running = asyncio.create_task(box.run(("sleep", "98765")))
+            await asyncio.sleep(0.2)
+            os.kill(first, signal.SIGKILL)
+            done = await running
+            assert (done.ended, done.detail) == (Ended.CRASHED, "the command has ended its box")
+            assert await box.run(("true",)) == done, "no other follows"
+            with pytest.raises(OSError, match="the command has ended its box"):
+                await box.read("a.txt")
+            assert await shell(other, "echo on") == "on\n"
+        await boxes.close()
+
+    asyncio.run(run())
+    assert leftovers() == []
+
+
+def test_the_first_process_of_a_box_dies_after_its_commands(tree: Path) -> None:
+    async def run() -> None:
+        boxes = Boxes(WALLS)
+        async with boxes.open(BoxSpec(tree)) as box:
+            first = min(descendants(boxes._process.pid))  # type: ignore[union-attr]
+            running = asyncio.create_task(box.run(("sleep", "0.5")))
+            await asyncio.sleep(0.3)
+            pids = [first, *(descendants(first))]
+            scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in pids]
+            assert scores == [900, 1000]
+            await running
+        await boxes.close()
+
+    asyncio.run(run())
 
 
 LACKS = {
@@ -286,7 +564,8 @@ def test_a_box_ends_with_whoever_opened_it(tree: Path) -> None:
     program = f"""
 import asyncio, os, signal, sys
 from pathlib import Path
-from assay.sandbox.box import Boxes, BoxSpec
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes
 async def main():
     async with Boxes({list(WALLS)}).open(BoxSpec(Path({str(tree)!r}))) as box:
         asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGKILL)
@@ -359,7 +638,8 @@ def test_a_box_for_which_nothing_is_left_to_open_it_with_ends_no_other(tree: Pat
 import asyncio, contextlib, resource
 from pathlib import Path
 from assay.errors import SandboxError
-from assay.sandbox.box import Boxes, BoxSpec
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes
 async def main():
     boxes, stack = Boxes({list(WALLS)}), contextlib.AsyncExitStack()
     spec = BoxSpec(Path({str(tree)!r}))
@@ -428,3 +708,50 @@ def is_ours(pid: str) -> bool:
 def is_dead(name: str) -> bool:
     """Whether the process that has made a folder of this name has ended."""
     return not Path(f"/proc/{name.split('-')[1]}").exists()
+
+
+ON_OTHERS = {
+    "a signal to all": "kill -9 -1 2>&1; sleep 0.2; true",
+    "a signal to each": "for n in $(ls /proc | grep -E '^[0-9]+$'); do"
+    " [ $n = $$ ] || kill -9 $n; done 2>/dev/null; true",
+    "memory and environment": "cat /proc/[0-9]*/environ 2>/dev/null"
+    " | tr '\\0' '\\n' | grep -a SECRET; cat /proc/[0-9]*/root/$OTHER/secret 2>/dev/null; true",
+    "files": "cat $OTHER/secret $OTHER/../*/secret 2>/dev/null; echo x > $OTHER/a.txt; true",
+    "processes": "for n in {1..150}; do sleep 2 & done 2>/dev/null; true",
+}
+"""Commands in one box that reach for another one, whose folder is $OTHER."""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has other users")
+@pytest.mark.parametrize("without", ["", "namespaces", "namespaces landlock", "namespaces seccomp"])
+@pytest.mark.parametrize("how", ON_OTHERS)
+def test_two_boxes_of_one_machine_do_not_reach_or_starve_each_other(
+    how: str, without: str, tree: Path
+) -> None:
+    left_out = {*without.split()}
+
+    async def attack() -> None:
+        async with opened(tree, left_out, processes=200) as box, opened(tree, left_out) as other:
+            await shell(other, "echo SECRET > secret")
+            waiting = asyncio.create_task(
+                shell(other, "for n in {1..60}; do sleep 1 & done; sleep 1; wait; cat secret a.txt",
+                      environment={"WORD": "SECRET"})
+            )  # fmt: skip
+            await asyncio.sleep(0.3)
+            seen = await shell(box, ON_OTHERS[how], environment={"OTHER": other.folder})
+            assert "SECRET" not in seen
+            assert await waiting == "SECRET\none\ntwo\n"
+
+    asyncio.run(attack())
+
+
+def test_a_user_is_claimed_by_one_alone_until_it_is_left() -> None:
+    if os.getuid() != 0:
+        assert claim_user().user is None
+        return
+    claims = [claim_user() for _ in range(5)]
+    users = [claim.user for claim in claims]
+    assert len(set(users)) == 5
+    claims[2].release()
+    again = claim_user()
+    assert again.user == users[2]

@@ -5,6 +5,8 @@ next one.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,7 +46,7 @@ def test_a_program_that_the_kernel_kills_for_memory_is_over_its_memory() -> None
     async def starved() -> tuple[Verdict, str, float]:
         async with Judge(slots=1) as judge:
             assert (await judge.run(add(RIGHT))).verdict is Verdict.PASS
-            Group(tuple(groups_of(judge._sandbox._process.pid))).limit(100 * MIB, 512)
+            Group(tuple(groups_of(judge.pid))).limit(100 * MIB, 512)
             execution = await judge.run(add(HOLD))
             assert (await judge.run(add(RIGHT))).verdict is Verdict.PASS
             return execution.verdict, execution.detail.split(" with ")[0], execution.memory_mb
@@ -59,8 +61,8 @@ def test_every_process_of_a_slot_is_in_its_group_and_the_group_goes_with_the_jud
     async def counted() -> tuple[int, list[int]]:
         async with Judge(slots=1) as judge:
             await judge.run(add(RIGHT))
-            groups = groups_of(judge._sandbox._process.pid)
-            return judge._sandbox._process.pid, [
+            groups = groups_of(judge.pid)
+            return judge.pid, [
                 len((group / "cgroup.procs").read_text().split()) for group in groups
             ]
 
@@ -92,8 +94,8 @@ def test_a_killed_supervisor_leaves_no_process_in_its_groups() -> None:
     async def bereft() -> list[Path]:
         async with Judge(slots=1) as judge:
             await judge.run(add(RIGHT))
-            judge._sandbox._process.kill()
-            return groups_of(judge._sandbox._process.pid)
+            os.kill(judge.pid, signal.SIGKILL)
+            return groups_of(judge.pid)
 
     groups = asyncio.run(bereft())
     end = time.monotonic() + 20

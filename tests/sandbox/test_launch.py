@@ -7,14 +7,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from assay.sandbox.client import Sandbox
+from assay.sandbox.access import INTERPRETER
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
-from assay.sandbox.program import EMPTY, Ended, Folder, Program, Result, command
+from assay.sandbox.program import EMPTY, FETCHED, Ended, Folder, Program, Result, command
+from assay.sandbox.supervisor_client import Sandbox
 
 WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
 """Walls that are left out, to run as on a machine of that tier."""
@@ -75,6 +77,35 @@ def test_node_reads_and_prints(run: Run) -> None:
     assert (ran.ended, ran.stdout) == (Ended.EXITED, b"42\n"), ran
 
 
+STARTS_THREADS = """
+import threading
+threading.stack_size(32768)
+done, started = threading.Event(), 0
+try:
+    for started in range(1000): threading.Thread(target=done.wait, daemon=True).start()
+except RuntimeError:
+    pass
+print(started, flush=True)
+threading.Event().wait(1)
+done.set()
+"""
+
+
+def test_programs_of_two_judges_do_not_count_each_others_threads() -> None:
+    program = command([INTERPRETER[0], "-c", STARTS_THREADS])
+
+    async def at_once() -> list[Result]:
+        sandboxes = [Sandbox("assay.judge.warmup") for _ in range(2)]
+        for sandbox in sandboxes:
+            await sandbox.start(LIMITS, 1, probe_isolation().walls)
+        try:
+            return await asyncio.gather(*(sandbox.run(program) for sandbox in sandboxes))
+        finally:
+            await asyncio.gather(*(sandbox.close() for sandbox in sandboxes))
+
+    assert all(int(result.stdout) > 200 for result in asyncio.run(at_once()))
+
+
 NO_SPACE = "/bin/true cannot be started: No space left on device"
 
 
@@ -88,7 +119,8 @@ NO_SPACE = "/bin/true cannot be started: No space left on device"
 def test_a_program_that_cannot_be_started_is_lost(
     run: Run, argv: list[str], files: dict[str, bytes], why: str
 ) -> None:
-    lost, after = run(command(argv, Folder(files)), command(["/bin/ls", "-A"]))
+    patient = replace(LIMITS, cpu_seconds=30, wall_seconds=60)  # its files are 250 MiB
+    lost, after = run(command(argv, Folder(files)), command(["/bin/ls", "-A"]), limits=patient)
     assert (lost.ended, lost.detail, lost.start_error) == (Ended.LOST, why, why)
     assert lost.compile_error == ""
     assert (after.ended, after.stdout) == (Ended.EXITED, b"")
@@ -139,6 +171,16 @@ def test_files_are_handed_back_but_no_links_and_no_pipes(run: Run) -> None:
     making = "echo made > file; ln -s file link; mkdir folder"
     (ran,) = run(shell(making, fetched, starts_processes=True))
     assert ran.files == {"file": b"made\n"}
+
+
+def test_as_many_files_are_handed_back_as_may_be(run: Run) -> None:
+    names = [str(number) for number in range(FETCHED)]
+    making = f"for each in {' '.join(names)}; do echo $each > $each; done"
+    deep = shell("true", Folder(fetch=tuple(f"{name}/{'x' * 255}" for name in names)))
+    flat = shell(making, Folder(fetch=tuple(names)), starts_processes=True)
+    none, every, last = run(deep, flat, shell("echo on"))
+    assert (none.ended, none.files, last.stdout) == (Ended.EXITED, {}, b"on\n")
+    assert every.files == {name: f"{name}\n".encode() for name in names}
 
 
 def test_files_that_are_too_large_together_fail_the_program_and_are_not_read(run: Run) -> None:

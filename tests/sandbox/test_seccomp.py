@@ -182,3 +182,45 @@ def test_the_numbers_are_linuxs_own(at: int) -> None:
         name: both[at] for name, both in ours.items() if both[at] >= 0 and name not in newer
     } == {name: listed[name] for name, both in ours.items() if both[at] >= 0 and name not in newer}
     assert not {name for name, both in ours.items() if both[at] < 0} & listed.keys()
+
+
+@pytest.mark.parametrize(("pid", "answer"), [(0, ALLOWED), (PID, ALLOWED), (1, REFUSED)])
+def test_nobody_sets_limits_of_the_first_process_of_a_box(
+    machine: tuple[int, int], pid: int, answer: int
+) -> None:
+    arch, at = machine
+    for program in (seccomp.repository_filter(), seccomp.repository_filter(counted=False)):
+        assert answered(program, arch, PRLIMIT[at], pid, 7, 1) == answer
+
+
+def test_files_without_names_are_refused_where_nobody_counts_them(
+    machine: tuple[int, int],
+) -> None:
+    arch, at = machine
+    number = seccomp.NUMBERS["memfd_create"][at]
+    answers = [answered(seccomp.repository_filter(counted), arch, number)
+               for counted in (True, False)]  # fmt: skip
+    assert answers == [ALLOWED, REFUSED]
+
+
+@pytest.mark.parametrize(
+    ("level", "option", "answer"),
+    [(1, 7, DONE), (1, 8, DONE), (1, 2, ALLOWED), (6, 7, ALLOWED), (0, 8, ALLOWED)],
+)
+def test_buffers_of_sockets_keep_their_size_where_nobody_counts_them(
+    machine: tuple[int, int], level: int, option: int, answer: int
+) -> None:
+    arch, at = machine
+    call = seccomp.SETSOCKOPT[at]
+    assert answered(seccomp.repository_filter(False), arch, call, 3, level, option) == answer
+    assert answered(seccomp.repository_filter(), arch, call, 3, level, option) == ALLOWED
+
+
+@pytest.mark.parametrize(("abi", "answer"), [(6, ALLOWED), (5, REFUSED), (0, REFUSED)])
+def test_what_starts_processes_sends_no_signal_that_landlock_does_not_keep_inside(
+    machine: tuple[int, int], monkeypatch: pytest.MonkeyPatch, abi: int, answer: int
+) -> None:
+    arch, at = machine
+    monkeypatch.setattr("assay.sandbox.landlock.abi", lambda: abi)
+    assert answered(seccomp.process_filter(True), arch, TGKILL[at], PID, PID, 9) == answer
+    assert answered(seccomp.process_filter(), arch, TGKILL[at], PID, PID, 15) == ALLOWED

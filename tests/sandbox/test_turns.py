@@ -1,4 +1,4 @@
-"""Slots of different pools share the cores: which numbers they get when jobs come."""
+"""Slots of different pools share the cores: which numbers they get when programs come."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import INTERPRETERS, Pool, Program, SupervisorSettings
-from assay.sandbox.slot import QueuedJob
+from assay.sandbox.slot import QueuedProgram
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.supervisor import Supervisor
 
@@ -18,14 +18,14 @@ ONE, OTHER, THIRD = (Pool(seed=seed) for seed in range(3))
 
 
 class Opened(Supervisor):
-    """A supervisor of two slots whose jobs a test adds, and which starts them when it says so."""
+    """A supervisor of two slots whose programs a test adds, and which starts them when told to."""
 
     def add(self, number: int, pool: Pool) -> None:
-        self.queue.add(QueuedJob(number, Program(b"", pool=pool), self.limits))
+        self.queue.add(QueuedProgram(number, Program(b"", pool=pool), self.limits))
         self._open_slots(pool)
 
     def start_all(self) -> None:
-        """Wait for the zygotes' processes, and start every job that can start."""
+        """Wait for the zygotes' processes, and start every program that can start."""
         while not all(slot.candidates for slot in self.slots):
             self.events.dispatch(1.0)
         self._assign()

@@ -17,8 +17,14 @@ from typing import Any
 
 import pytest
 
+from assay.languages import language_named
 from assay.sandbox.attack import ATTACKS, HIDING
+from tests.attacks import hungry
+from tests.attacks import test_memory as attacks
 from tests.images import RELEASE, make_image
+from tests.judge.test_languages import INSTALLED
+from tests.sandbox import test_box as box_attacks
+from tests.sandbox.test_launch import WITHOUT
 from tests.test_architecture import PACKAGE
 
 NOBODY = 65_534
@@ -26,16 +32,26 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 NEEDED = (
     "__init__.py",
     "archives.py",
+    "bounded.py",
     "checks.py",
+    "content.py",
     "errors.py",
     "files.py",
+    "lines.py",
+    "os_errors.py",
+    "paths.py",
     "sync.py",
     "types.py",
+    "user_cache.py",
     "tools.py",
     "judge",
     "sandbox",
     "languages",
+    "imported_files.py",
+    "plugin_code.py",
     "registry.py",
+    "suggestions.py",
+    "syntax_trees.py",
 )
 """All of the package that judging takes; nothing of it needs a third-party package."""
 
@@ -143,12 +159,9 @@ def allows_namespaces(user: int) -> bool:
     if user != os.getuid() != 0:
         return False
     command = ["unshare", "--user", "--map-current-user", "--mount", "--net", "true"]
-    return (
-        subprocess.run(
-            command, user=user, group=user, extra_groups=[], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    if user != os.getuid():
+        command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *command]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
@@ -182,10 +195,158 @@ def test_the_judge_is_sound_with_an_interpreter_that_only_root_can_get_to(namesp
     assert_judged(found)
 
 
+MEMORY = """
+import json, sys
+from dataclasses import replace
+from assay.judge import Job, judge, judge_all
+from assay.sandbox.isolation import probe_isolation
+from assay.sandbox.limits import Limits
+from assay.types import Check, Exchange, Task
+TEST = Check("open('in', 'w').write('x')\\nassert f() == open('in').read()")
+SHARED = Task("f", "", (TEST,), "f")
+without, programs, memory_mb = json.load(sys.stdin)
+isolation = probe_isolation()
+walls = tuple(wall for wall in isolation.walls if wall not in without)
+vars(judge)["probe_isolation"] = lambda: replace(isolation, walls=walls)
+jobs = [Job(Task(str(at), "", (Exchange(stdin, "ok"),), "", language=language)
+            if language != "shared" else SHARED, source)
+        for at, (language, source, stdin) in enumerate(programs)]
+limits = Limits(memory_mb=memory_mb, stack_mb=16, cpu_seconds=5, wall_seconds=20)
+print(json.dumps([[run.verdict, run.detail, run.memory_mb]
+                  for run in judge_all(jobs, limits, slots=1)]))
+"""
+
+
+def in_judge_of_nobody(python: str, tier: str, programs: list[list[str]]) -> list[Any]:
+    """Verdict, detail and memory of programs, each with its language and its input, as an ordinary
+    user judges them.
+    """
+    if tier == "A" and not allows_namespaces(NOBODY):
+        pytest.skip("no namespaces for ordinary users")
+    done = subprocess.run(
+        [python, "-I", "-c", MEMORY], text=True, capture_output=True, check=False,
+        input=json.dumps([WITHOUT[tier], programs, attacks.LIMITS.memory_mb]), cwd="/", env={},
+        user=NOBODY, group=NOBODY, extra_groups=[],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs: list[Any] = json.loads(done.stdout)
+    return runs
+
+
+@pytest.mark.long
+@needs_root
+@pytest.mark.parametrize("tier", WITHOUT)
+def test_no_program_of_an_ordinary_user_takes_much_more_memory_than_it_may(
+    python_for_all: str, tier: str
+) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc")
+    hiding = [attacks.NAMELESS.replace("HIDES", how) for how in attacks.HIDDEN.values()]
+    bodies = [*attacks.ATTACKS.values(), attacks.THREADS, *hiding]
+    source, python = attacks.native(bodies), [f"{attacks.MOVED}print('ok')"]
+    python += [attacks.FILLS.replace("RESERVES", how) for how in attacks.RESERVES.values()]
+    programs = [["c", source, str(at)] for at in range(len(bodies))]
+    programs += [["python", before + each, ""] for before in ("", "import tempfile\n")
+                 for each in python]  # fmt: skip
+    runs = in_judge_of_nobody(python_for_all, tier, programs)
+    full = "error" if tier == "A" else "memory"  # a namespace counts threads, a file system files
+    expected = ["memory"] * len(attacks.ATTACKS) + [full] * 3 + ["error"]
+    assert [verdict for verdict, *_ in runs] == expected + ["memory"] * 2 * len(python), runs
+    assert max(memory_mb for *_, memory_mb in runs) < attacks.MOST_MB
+
+
+@needs_root
+def test_no_warm_program_of_an_ordinary_user_hides_files(python_for_all: str) -> None:
+    programs = [["shared", attacks.IN_ITS_FOLDER.replace("HIDES", how), ""]
+                for how in attacks.HIDES.values()]  # fmt: skip
+    runs = in_judge_of_nobody(python_for_all, "C", programs)
+    assert {verdict for verdict, *_ in runs} == {"memory"}, runs
+
+
+@pytest.mark.long
+@needs_root
+@pytest.mark.parametrize("tier", WITHOUT)
+@pytest.mark.parametrize("language", hungry.PROGRAMS)
+def test_no_language_of_an_ordinary_user_takes_much_more_memory_than_it_may(
+    python_for_all: str, language: str, tier: str
+) -> None:
+    if language not in INSTALLED:
+        pytest.skip(f"needs the tools of {language}")
+    source, ways = hungry.PROGRAMS[language]
+    programs = [[language, source, str(at)] for at in range(ways)]
+    runs = in_judge_of_nobody(python_for_all, tier, programs)
+    assert {verdict for verdict, *_ in runs} <= {"memory", "error"}, runs
+    most_mb = attacks.MOST_MB + language_named(language).runtime_mb
+    assert max(memory_mb for *_, memory_mb in runs) < most_mb, runs
+
+
+IN_BOX = """
+import asyncio, json, sys, tempfile
+from pathlib import Path
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes
+from assay.sandbox.isolation import probe_isolation
+
+async def main():
+    without, fields, commands = json.load(sys.stdin)
+    boxes, done = Boxes([wall for wall in probe_isolation().walls if wall not in without]), []
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands:
+            async with boxes.open(BoxSpec(Path(folder), **fields)) as box:
+                result = await box.run(("bash", "-c", command), wall_seconds=8)
+                after = await box.run(("echo", "on"))
+                done.append([result.ended, result.detail, result.memory_mb, after.stdout.decode()])
+    await boxes.close()
+    print(json.dumps(done))
+
+asyncio.run(main())
+"""
+
+
+def in_boxes_of_nobody(python: str, tier: str, commands: list[str], **fields: int) -> list[Any]:
+    """How each command ended in a box of an ordinary user: how, why, its memory, and what the next
+    one printed.
+    """
+    if tier == "A" and not allows_namespaces(NOBODY):
+        pytest.skip("no namespaces for ordinary users")
+    done = subprocess.run(
+        [python, "-I", "-c", IN_BOX], capture_output=True, text=True, check=False, cwd="/", env={},
+        input=json.dumps([WITHOUT[tier], fields, commands]),
+        user=NOBODY, group=NOBODY, extra_groups=[],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results: list[Any] = json.loads(done.stdout)
+    return results
+
+
+@needs_root
+@pytest.mark.parametrize("tier", WITHOUT)
+def test_no_command_of_an_ordinary_user_ends_its_box(python_for_all: str, tier: str) -> None:
+    commands = [f"export FIRST=$PPID; ({text}); echo on" for text in box_attacks.ENDING.values()]
+    results = in_boxes_of_nobody(python_for_all, tier, commands)
+    for how, result in zip(box_attacks.ENDING, results, strict=True):
+        assert result[0] in ("exited", "crashed"), (how, result)
+        assert result[1] != "the command has ended its box"
+        assert result[3] == "on\n"
+
+
+@pytest.mark.long
+@needs_root
+@pytest.mark.parametrize("tier", WITHOUT)
+def test_the_processes_of_an_ordinary_users_box_have_their_memory_together(
+    python_for_all: str, tier: str
+) -> None:
+    more = box_attacks.SHARED if tier == "A" else box_attacks.FILLS
+    attacks = {**box_attacks.TOGETHER, **more}
+    results = in_boxes_of_nobody(python_for_all, tier, [*attacks.values()], **box_attacks.SMALL)
+    assert {ended for ended, *_ in results} == {"memory"}, results
+
+
 IN_IMAGE = """
 import asyncio, sys
 from pathlib import Path
-from assay.sandbox.box import Boxes, BoxSpec
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes
 from assay.sandbox.isolation import probe_isolation
 
 async def main():

@@ -19,6 +19,7 @@ from assay.sandbox import isolation, namespaces, walls
 from assay.sandbox.access import access_rules
 from assay.sandbox.attack import ATTACKS, HIDING
 from assay.sandbox.isolation import advice, graded, probe_isolation
+from assay.sandbox.users import claim_user
 
 PRELUDE = """
 import json, os, sys
@@ -93,7 +94,7 @@ needs_namespaces = pytest.mark.skipif(
 
 
 def test_the_walls_stand_without_namespaces_and_the_standard_library_can_be_imported() -> None:
-    found = enclosed(access_rules(0))
+    found = enclosed(access_rules(claim_user().user))
     assert found["failed"] == {}
     assert set(found["stood"]) == set(ATTACKS)
     assert found["user"] == os.getuid()
@@ -104,7 +105,7 @@ def test_the_walls_stand_for_an_ordinary_user() -> None:
     code = ENCLOSED.replace(
         "import decimal, wave\n", ""
     )  # this interpreter's folder may be closed to others
-    found = enclosed(access_rules(0), become=65_534, code=code)
+    found = enclosed(access_rules(claim_user().user), become=65_534, code=code)
     assert found["failed"] == {}
     assert (found["user"], found["groups"]) == (65_534, [])
 
@@ -112,9 +113,10 @@ def test_the_walls_stand_for_an_ordinary_user() -> None:
 @needs_root
 @needs_namespaces
 def test_with_namespaces_root_changes_user_wherever_the_interpreter_lies() -> None:
-    found = enclosed(access_rules(7), ("namespaces", "user", *WITHOUT_NAMESPACES))
+    user = claim_user().user
+    found = enclosed(access_rules(user), ("namespaces", "user", *WITHOUT_NAMESPACES))
     assert found["failed"] == {}
-    assert (found["user"], found["groups"]) == (60_007, [])
+    assert (found["user"], found["groups"]) == (user, [])
 
 
 @needs_root
@@ -165,10 +167,12 @@ def test_namespaces_alone_hide_files_processes_and_the_network(
         monkeypatch.setenv("PORT", str(server.getsockname()[1]))
         monkeypatch.setenv("NAME", os.uname().nodename)
         code = ALONE.replace('os.environ["ABSTRACT"]', repr(named.getsockname()))
-        outside = enclosed(access_rules(0), (), code=code)
+        outside = enclosed(access_rules(claim_user().user), (), code=code)
         assert outside.pop("writing") == (os.getuid() == 0)
         assert set(outside.values()) == {True}
-        assert set(enclosed(access_rules(0), ("namespaces",), code=code).values()) == {False}
+        assert set(
+            enclosed(access_rules(claim_user().user), ("namespaces",), code=code).values()
+        ) == {False}
 
 
 HELLO = """
@@ -190,8 +194,8 @@ def test_no_message_reaches_a_socket_that_lies_in_a_folder(
     monkeypatch.setenv("SOCKET", str(tmp_path / "log"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
         log.bind(str(tmp_path / "log"))
-        assert enclosed(access_rules(0), (), code=HELLO)["sent"]
-        assert not enclosed(access_rules(0), code=HELLO)["sent"]
+        assert enclosed(access_rules(claim_user().user), (), code=HELLO)["sent"]
+        assert not enclosed(access_rules(claim_user().user), code=HELLO)["sent"]
 
 
 STATUS = """
@@ -204,7 +208,7 @@ print(json.dumps(dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)
 
 
 def test_capabilities_are_gone_for_good() -> None:
-    status = enclosed(access_rules(0), code=STATUS)
+    status = enclosed(access_rules(claim_user().user), code=STATUS)
     sets = ["CapInh", "CapPrm", "CapEff", "CapAmb"]
     sets += ["CapBnd"] * (os.getuid() == 0)  # an ordinary user's bounds what it cannot get
     assert {int(status[name], 16) for name in sets} == {0}
@@ -241,7 +245,7 @@ print(json.dumps({"calls": found, "threads": len(done)}))
 
 
 def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
-    found = enclosed(access_rules(0), code=BEYOND)
+    found = enclosed(access_rules(claim_user().user), code=BEYOND)
     assert set(found["calls"].values()) == {-1}
     assert found["threads"] == 4
 
@@ -264,15 +268,12 @@ print(json.dumps({"threads": started}))
 @needs_root
 def test_a_user_of_its_own_has_so_many_threads_and_no_more() -> None:
     required = ("user",) if "namespaces" not in probe_isolation().walls else ("namespaces", "user")
-    assert (
-        100
-        < enclosed(access_rules(939), (*required, *WITHOUT_NAMESPACES), code=THREADS)["threads"]
-        < 256
-    )
+    rules = access_rules(claim_user().user)
+    assert 100 < enclosed(rules, (*required, *WITHOUT_NAMESPACES), code=THREADS)["threads"] < 256
 
 
 def test_no_test_nor_data_of_ours_may_be_read() -> None:
-    rules = access_rules(0)
+    rules = access_rules(claim_user().user)
     for path in rules.readable:
         assert not os.path.realpath(__file__).startswith(os.path.realpath(path).rstrip("/") + "/")
         assert not path.endswith("site-packages")

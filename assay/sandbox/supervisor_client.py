@@ -13,12 +13,18 @@ from dataclasses import asdict
 from typing import Any
 
 from assay.errors import SandboxError
-from assay.sandbox.box import Box, Boxes, BoxSpec, receive, send
+from assay.sandbox.box import Box
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes
+from assay.sandbox.fair_use import CLIENT
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import start_python
 from assay.sandbox.program import Ended, Program, Result, SupervisorSettings
+from assay.sandbox.sockets import OversizedError, receive, send
 
 SUPERVISOR = ("-I", "-m", "assay.sandbox.supervisor")
+RESULT_BYTES = 1 << 31
+"""Most bytes of a result with its output and its files, which have bounds of their own."""
 LOOK_SECONDS = 10.0
 LOOKS = 6
 """A supervisor that does not answer so many looks in a row is killed."""
@@ -61,15 +67,20 @@ class Sandbox:
             asyncio.create_task(self._watch()),
         ]
 
+    @property
+    def pid(self) -> int:
+        """The supervisor's process, once it is started."""
+        return self._process.pid
+
     async def run(self, program: Program) -> Result:
-        """Run one program. Cancelled, it is dropped wherever it is. Raises SandboxError when the
-        supervisor has failed.
+        """Run one program, for the CLIENT of the task. Cancelled, it is dropped wherever it is.
+        Raises SandboxError when the supervisor has failed.
         """
         if self.broken:
             raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
         self._waiting[number] = future = asyncio.get_running_loop().create_future()
-        send(self._writer, number, *program)
+        send(self._writer, number, CLIENT.get(), *program)
         try:
             result: Result = await future
             return result
@@ -107,9 +118,10 @@ class Sandbox:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            ends = asyncio.IncompleteReadError, ConnectionError, OversizedError
+            with contextlib.suppress(*ends):
                 while True:
-                    self._on_frame(*await receive(reader))
+                    self._on_frame(*await receive(reader, RESULT_BYTES))
         finally:  # whatever ends this task: nobody may wait for it any longer
             self._fail("the judge's supervisor died")
 

@@ -1,0 +1,75 @@
+"""A client whose programs hold every slot does not hold up the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from typing import Any
+
+from assay.judge import Judge
+from assay.sandbox.fair_use import CLIENT
+from assay.sandbox.limits import Limits
+from assay.types import Verdict
+
+RIGHT = "print(1)"
+HOLDS = {
+    "spins": "while True: pass",
+    "sleeps": "import time\ntime.sleep(60)",
+}
+LIMITS = Limits(cpu_seconds=1.0, wall_seconds=3.0)
+
+
+def as_client(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start what a client asks for."""
+    context = contextvars.copy_context()
+    context.run(CLIENT.set, name)
+    return asyncio.create_task(work, context=context)
+
+
+async def served(slots: int, jobs: list[tuple[str, str]]) -> list[tuple[str, Verdict]]:
+    """Who got an answer, and which, in the order of the answers, where clients send their programs
+    in this order.
+    """
+    answers: list[tuple[str, Verdict]] = []
+
+    async def ask(client: str, program: str) -> None:
+        run = await judge.execute(program)
+        answers.append((client, run.execution.verdict))
+
+    async with Judge(LIMITS, slots) as judge:
+        await as_client("light", ask("light", RIGHT))
+        tasks = []
+        for number, (client, program) in enumerate(jobs):
+            if client == "light":
+                await asyncio.sleep(0.3)  # so that the others' programs run
+            tasks.append(as_client(client, ask(client, f"{program}\n# {number}")))
+        await asyncio.gather(*tasks)
+    return answers[1:]
+
+
+def test_a_program_that_holds_a_slot_gives_way_and_keeps_its_verdict() -> None:
+    jobs = [("hostile", HOLDS["spins"])] * 4 + [("light", RIGHT)]
+    first, *others = asyncio.run(served(2, jobs))
+    assert first == ("light", Verdict.PASS)
+    assert others == [("hostile", Verdict.TIMEOUT)] * 4
+
+
+def test_many_clients_that_hold_slots_do_not_hold_up_one_that_does_not() -> None:
+    jobs = [(f"hostile {name}", program) for name, program in HOLDS.items()] * 2
+    lights = [("light", RIGHT)] * 3
+    answers = asyncio.run(served(2, [*jobs, *lights]))
+    of_sleepers = [at for at, (client, _) in enumerate(answers) if client == "hostile sleeps"]
+    assert all(at < min(of_sleepers) for at, answer in enumerate(answers) if answer[0] == "light")
+    verdicts = dict(answers)
+    assert verdicts == {
+        "light": Verdict.PASS,
+        "hostile spins": Verdict.TIMEOUT,
+        "hostile sleeps": Verdict.TIMEOUT,
+    }
+
+
+def test_with_one_slot_a_client_waits_only_for_the_program_in_progress() -> None:
+    jobs = [("hostile", HOLDS["spins"])] * 3 + [("light", RIGHT)]
+    clients = [client for client, _ in asyncio.run(served(1, jobs))]
+    assert clients.index("light") <= 1

@@ -1,0 +1,214 @@
+"""Which slots clients get who have used much, and whose run gives way."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from assay.sandbox.ending import RunRecord
+from assay.sandbox.limits import Limits
+from assay.sandbox.program import Ended, Pool, Program
+from assay.sandbox.program_queue import ProgramQueue
+from assay.sandbox.slot import QueuedProgram, RunningProgram
+from assay.sandbox.slot_shares import RESERVE_SECONDS, SlotShares
+
+NOTHING = cast("Any", None)
+
+
+class Machine:
+    """Slots without processes, whose clock a test moves."""
+
+    def __init__(self, slots: int) -> None:
+        self.now, self.number = 1000.0, 0
+        self.running: list[RunningProgram] = []
+        self.shares = SlotShares(slots, lambda: self.running, lambda: self.now)
+
+    def queued(self, client: str) -> QueuedProgram:
+        self.number += 1
+        return QueuedProgram(self.number, Program(), Limits(), client)
+
+    def start(self, queued: QueuedProgram) -> RunningProgram:
+        self.shares.begin(queued)
+        run = RunningProgram(
+            queued, NOTHING, None, NOTHING, -1, NOTHING, RunRecord(), self.now, self.now
+        )
+        self.running.append(run)
+        return run
+
+    def end(self, run: RunningProgram) -> None:
+        self.running.remove(run)
+        self.shares.end(run.queued)
+
+    def has_run(self, client: str, seconds: float) -> None:
+        run = self.start(self.queued(client))
+        self.now += seconds
+        self.end(run)
+
+    def to_stop(self, waiting: QueuedProgram) -> RunningProgram | None:
+        return self.shares.to_stop(waiting, self.running)
+
+    def may_start(self, client: str) -> bool:
+        return self.shares.may_start()(self.queued(client))
+
+
+def held(slots: int) -> tuple[Machine, list[RunningProgram]]:
+    """A machine all whose slots a client holds, beside one that is known to use little."""
+    machine = Machine(slots)
+    machine.has_run("light", 0.01)
+    runs = []
+    for _ in range(slots):
+        runs.append(machine.start(machine.queued("heavy")))
+        machine.now += 1.0
+    return machine, runs
+
+
+def test_a_client_alone_has_every_slot_for_as_long_as_it_wants() -> None:
+    machine = Machine(2)
+    for _ in range(2):
+        machine.start(machine.queued("alone"))
+    machine.now += 100.0
+    assert machine.to_stop(machine.queued("alone")) is None
+    assert machine.may_start("alone")
+
+
+def test_the_latest_run_gives_way_to_a_client_that_has_used_little() -> None:
+    machine, runs = held(8)
+    assert machine.to_stop(machine.queued("light")) is runs[-1]
+    assert machine.to_stop(machine.queued("new")) is runs[-1]
+    assert machine.to_stop(machine.queued("heavy")) is None
+
+
+def test_a_client_that_has_used_much_keeps_its_share_of_the_slots() -> None:
+    machine, runs = held(8)
+    stopped = []
+    while run := machine.to_stop(machine.queued("light")):
+        run.queued.stopped_at = machine.now
+        machine.end(run)
+        stopped.append(run)
+    assert stopped == [runs[7], runs[6]]
+
+
+def test_with_one_slot_only_the_order_is_fair() -> None:
+    machine, _ = held(1)
+    assert machine.to_stop(machine.queued("light")) is None
+    assert machine.may_start("heavy")
+
+
+def test_a_run_that_has_just_begun_or_is_over_may_end_by_itself() -> None:
+    machine, runs = held(2)
+    runs[1].record.report = b"+"
+    assert machine.to_stop(machine.queued("light")) is runs[0]
+    runs[0].record.stopped = Ended.CPU
+    assert machine.to_stop(machine.queued("light")) is None
+    machine.end(runs[1])
+    machine.start(machine.queued("heavy"))
+    assert machine.to_stop(machine.queued("light")) is None
+
+
+def test_a_program_is_stopped_once_and_then_starts_only_in_the_share_of_its_client() -> None:
+    machine, (first, second) = held(2)
+    assert machine.to_stop(machine.queued("light")) is second
+    second.queued.stopped_at = machine.now + 99 * RESERVE_SECONDS
+    machine.end(second)
+    machine.now += 99.5 * RESERVE_SECONDS
+    assert not machine.shares.may_start()(second.queued)
+    machine.end(first)
+    assert machine.shares.may_start()(second.queued)
+    again = machine.start(second.queued)
+    machine.start(machine.queued("heavy"))
+    machine.now += 1.0
+    assert machine.to_stop(machine.queued("light")) is not again
+
+
+def test_a_program_that_was_stopped_starts_after_a_while_where_nobody_needs_its_slot() -> None:
+    machine, (_, second) = held(2)
+    assert machine.to_stop(machine.queued("light")) is second
+    second.queued.stopped_at = machine.now
+    machine.end(second)
+    machine.now += RESERVE_SECONDS + 0.1
+    assert machine.shares.may_start()(second.queued), "the other slot is still held"
+
+
+def test_a_client_never_seen_comes_before_one_that_floods() -> None:
+    machine = Machine(2)
+    machine.has_run("flood", 5.0)
+    assert machine.shares.used("new") < machine.shares.used("flood")
+    for _ in range(2):
+        machine.start(machine.queued("flood"))
+        machine.now += 1.0
+    machine.has_run("light", 0.01)
+    assert machine.shares.used("light") <= machine.shares.used("new")
+
+
+def test_slots_stay_reserved_for_as_long_as_they_are_needed() -> None:
+    machine, (_, second) = held(2)
+    assert machine.to_stop(machine.queued("light")) is second
+    machine.end(second)
+    for _ in range(5):
+        assert not machine.may_start("heavy")
+        assert machine.may_start("light")
+        assert machine.may_start("new")
+        machine.has_run("light", 0.01)
+        machine.now += RESERVE_SECONDS - 1.0
+    machine.now += 1.1
+    assert machine.may_start("heavy")
+
+
+def test_a_use_of_long_ago_holds_nobody_back() -> None:
+    machine, runs = held(2)
+    for run in runs:
+        machine.end(run)
+    machine.now += 600.0
+    machine.has_run("light", 0.01)
+    assert machine.shares.used("heavy") < machine.shares.used("new")
+
+
+def queue_of(used: dict[str, float], clients: list[str]) -> ProgramQueue:
+    """Programs of clients, numbered from 1 in this order."""
+    queue = ProgramQueue(used.__getitem__)
+    for number, client in enumerate(clients, start=1):
+        queue.add(QueuedProgram(number, Program(), Limits(), client))
+    return queue
+
+
+def taken(queue: ProgramQueue) -> list[int]:
+    """The numbers in the order of service."""
+    numbers = []
+    while queued := queue.take(Pool(), lambda _: True):
+        numbers.append(queued.number)
+    return numbers
+
+
+def test_the_client_that_has_used_least_is_next_and_its_programs_go_in_order() -> None:
+    used = {"much": 5.0, "little": 1.0, "none": 0.0}
+    queue = queue_of(used, ["much", "little", "much", "none", "little"])
+    assert queue.waiting(Pool()) == 5
+    assert queue.least_used(Pool()) == 0.0
+    assert taken(queue) == [4, 2, 5, 1, 3]
+    assert queue.waiting(Pool()) == 0
+
+
+def test_a_client_with_a_hundred_waiting_programs_is_one_client() -> None:
+    used = {"many": 0.1, "one": 0.1}
+    assert taken(queue_of(used, [*["many"] * 100, "one"]))[-1] == 101
+    used["many"] = 0.2
+    assert taken(queue_of(used, [*["many"] * 100, "one"]))[0] == 101
+
+
+def test_a_cancelled_program_leaves_the_queue_and_is_not_put_back() -> None:
+    queue = queue_of({"a": 0.0, "b": 1.0}, ["a", "b", "b"])
+    queue.cancel(1)
+    queue.cancel(2)
+    assert [queued.number for queued in queue.first_of_each()] == [3]
+    last = queue.take(Pool(), lambda _: True)
+    assert last is not None
+    last.cancelled = True
+    queue.put_back(last)
+    assert taken(queue) == []
+
+
+def test_a_program_that_gave_way_is_the_first_of_its_client() -> None:
+    queue = queue_of({"a": 0.0}, ["a", "a", "a"])
+    first = queue.take(Pool(), lambda _: True)
+    assert first is not None
+    queue.put_back(first)
+    assert taken(queue) == [1, 2, 3]
