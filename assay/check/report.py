@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,8 +14,11 @@ from rich.table import Column, Table
 from assay.check.findings import WARNINGS, Finding, Flaw, inspect_texts
 from assay.check.trial import ProgramRunner, run_trials
 from assay.errors import DataError, SettingsError
-from assay.files import split_spec, write_atomically
-from assay.registry import suggest
+from assay.files import write_atomically
+from assay.paths import real_path, require_output
+from assay.progress import cell
+from assay.suggestions import suggest
+from assay.task_specs import split_spec
 from assay.tasks import load
 from assay.tasks.exact import row_of
 from assay.tasks.jsonl import known_rows, task_of
@@ -62,10 +64,10 @@ def check(
     tasks, invalid = read_tasks(spec, limit)
     reports = []
     trials = run_trials(tasks, runner or ProgramRunner())
-    for task, from_text, from_trial in zip(tasks, inspect_texts(tasks), trials, strict=True):
-        findings = (*from_trial, *from_text)
+    for trial, from_text in zip(trials, inspect_texts(tasks), strict=True):
+        findings = (*trial.findings, *from_text)
         sound = all(finding.flaw in harmless for finding in findings)
-        reports.append(TaskReport(task.id, task, findings, sound))
+        reports.append(TaskReport(trial.task.id, trial.task, findings, sound))
     return reports + invalid
 
 
@@ -92,20 +94,17 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskRepor
     return list(tasks.values()), invalid
 
 
-def require_writable(spec: str, output: Path | None, report: Path | None) -> None:
-    """Refuse output paths that cannot be written, cannot be read back or are the input.
+def require_writable(spec: str, output: Path | None, report: Path | None, *inputs: Path) -> None:
+    """Refuse output paths that cannot be written, cannot be read back or are an input: the tasks,
+    or one of `inputs`.
 
     Raises SettingsError; call it before anything is judged.
     """
     if output is not None and output.suffix != ".jsonl":
         raise SettingsError(f"{output} must end in .jsonl, to be read as tasks again")
     for file in [file for file in (output, report) if file is not None]:
-        folder = next(parent for parent in file.absolute().parents if parent.exists())
-        if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise SettingsError(f"{file} cannot be written; choose another path")
-        if file.resolve() == Path(split_spec(spec)[1]).resolve():
-            raise SettingsError(f"{file} holds the tasks to check; choose another path")
-    if output is not None and report is not None and output.resolve() == report.resolve():
+        require_output(file, [*inputs, *([Path(split)] if (split := split_spec(spec)[1]) else [])])
+    if output is not None and report is not None and real_path(output) == real_path(report):
         raise SettingsError(f"--output and --report are both {output}; give two paths")
 
 
@@ -141,5 +140,6 @@ def table(reports: Sequence[TaskReport]) -> Table:
     view = Table("finding", count, sound, "examples", box=None, pad_edge=False)
     for flaw, tasks in by_flaw(reports).items():
         ids = [task.id for task in tasks[:SHOWN]] + ["..."] * (len(tasks) > SHOWN)
-        view.add_row(flaw, str(len(tasks)), str(sum(task.sound for task in tasks)), ", ".join(ids))
+        sound_tasks = sum(task.sound for task in tasks)
+        view.add_row(flaw, str(len(tasks)), str(sound_tasks), cell(", ".join(ids)))
     return view

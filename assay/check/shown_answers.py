@@ -9,8 +9,10 @@ from pathlib import Path
 from assay.checks import RepositoryTests
 from assay.errors import SandboxError
 from assay.judge import Judge
-from assay.judge.kinds.repository import change, spec_of
-from assay.sandbox.box import Box, BoxSpec, usual_rules
+from assay.judge.kinds.repository import change, shown_spec_of, spec_of
+from assay.sandbox.box import Box
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import usual_rules
 from assay.types import Task
 
 
@@ -20,7 +22,7 @@ async def shown_answer(judge: Judge, task: Task) -> str:
     """
     for check in task.checks:
         if isinstance(check, RepositoryTests):
-            async with judge.box(check) as box:
+            async with judge.box(await shown_spec_of(check)) as box:
                 await change(box, task.reference or "")
                 paths = await box.changes()
                 if text := await _printed(box, "in_git.sh", stdin="\n".join([*paths, ""])):

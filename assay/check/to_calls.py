@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.check.trial import ProgramRunner
-from assay.files import split_spec
 from assay.judge import Judge
 from assay.judge.codec import Packer
-from assay.judge.verdict import is_tasks_fault
+from assay.progress import counted
 from assay.sandbox.program import Folder
 from assay.sync import run_sync
+from assay.task_specs import split_spec
 from assay.tasks import load
 from assay.tasks.rows import TOLERANCE
 from assay.types import Call, Execution, Task, Verdict
@@ -57,7 +57,7 @@ class Conversion:
     def summary(self) -> str:
         """A line on how many there are, and one for each task that is left out."""
         every = len(self.tasks) + len(self.left_out)
-        head = f"made {len(self.tasks)} of {every} tasks of calls"
+        head = f"made {len(self.tasks)} of {counted(every, 'task')} of calls"
         return "\n".join([head, *(f"{name}: {why}" for name, why in self.left_out.items())])
 
 
@@ -94,7 +94,7 @@ def _problem(task: Task) -> str:
 
 def why(what: str, execution: Execution) -> str:
     """What failed and why, unless the machine did."""
-    lost = execution.verdict is Verdict.INFRA and not is_tasks_fault(execution)
+    lost = execution.verdict is Verdict.INFRA
     return f"{'the machine failed; try again' if lost else what}: {execution.detail}"
 
 

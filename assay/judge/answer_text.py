@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 from unicodedata import normalize
 
-from assay.languages.answer import final_answer
+from assay.languages.answer import SPELLED, final_answer, in_digits
 
 LONG = 200
 """Characters; no plain number has more."""
@@ -33,9 +33,17 @@ PERCENT = re.compile(
 )
 LABEL = re.compile(
     rf"\s*(?:{TEXT}\s*)?(?:\(([A-J])\)|([A-J])[.:)])\s*\}}?(?:\\[ ,;:]|\\q?quad(?![a-z])|[\s~])+"
-    r"(?!and|or|[,&])(?=\S)"
+    rf"(?![(\[\s]*(?:{TEXT}\s*)?(?:and|or|not)(?![a-zA-Z])|[,&])(?=\S)"
 )
+OTHER_LABEL = re.compile(r"(?<![^\W_])\(([A-J])\)")
 LETTER = re.compile(rf"(?:{TEXT}\s*)?(?:(?:[Oo]ption|[Cc]hoice) *)?\(?([A-J])\)?[.:]?\s*\}}?")
+INTRODUCTION = re.compile(
+    rf"\s*({TEXT})?\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:(?:the|my|our)\s+)?"
+    r"(?:(?:final|correct|right)\s+)?(?:answer|result|option|choice)\s*(?:is|are|equals|:|=)\s*:?\s*"
+    r"(\}[\s:=~]*)?(?=\S)",
+    re.I,
+)
+"""What a reply says before its answer."""
 UNIT = re.compile(rf"{TEXT}((?:[^{{}}]|\^\{{[23]\}})*)\}}\s*(\^\s*\{{?\s*[23]\s*\}}?)?\s*\Z")
 BARE_UNIT = re.compile(
     r"([-+]?(?:\\\$)?(?:[0-9][0-9,.]*(?:[:/][0-9]+)?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\}))\s*"
@@ -47,12 +55,21 @@ DEGREE = re.compile(
 CURRENCY = re.compile(r"\s*(-?)\s*(\\\$|[\u20ac\xa3])\s*")
 CURRENCIES = {r"\$": "dollar", "\u20ac": "euro", "\xa3": "pound"}
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
-NO_UNIT = frozenset(re.findall(r"\w+", """
-    and or if to not no none is are was than hundred thousand million billion trillion dozen k
-    half quarter third thirds fourth fourths fifth fifths sixths sevenths eighths ninths tenth
-    tenths hundredths thousandths choose twice double triple negative minus plus times squared
-    cubed factorial mod base root pi sqrt sin cos tan log ln exp real imaginary solution
-    solutions most least below above i e x y z
+MULTIPLES = frozenset(re.findall(r"\w+", """
+    tens dozens hundreds thousands millions billions trillions quadrillion quadrillions lakh lakhs
+    lac lacs crore crores gross score myriad myriads halves
+"""))  # fmt: skip
+"""Words that multiply the number before them, and are no number without one."""
+CHANGING = MULTIPLES | frozenset(re.findall(r"\w+", """
+    not no none hundred thousand million billion trillion dozen half quarter third thirds
+    fourths fifths sixths sevenths eighths ninths tenth tenths hundredths thousandths twice
+    double triple negative minus plus times squared cubed factorial mod base root pi sqrt most
+    least x y z
+"""))  # fmt: skip
+"""Words that change a number, as its unit and in an aside behind it."""
+NO_UNIT = CHANGING | frozenset(re.findall(r"\w+", """
+    and or if to is are was than k fourth fifth choose sin cos tan log ln exp real imaginary
+    solution solutions below above i e
 """))  # fmt: skip
 """Words that change the value that they stand at."""
 SHORT = {
@@ -74,6 +91,41 @@ NAME = re.compile(
     rf"(?:{EQUALS.pattern})\s*([^=<>]+)\Z"
 )
 NAMES = re.compile(r"\s*\(\s*(\\?\w+(?:\s*,\s*\\?\w+)*)\s*\)\s*=\s*((?:\\left)?\(.*)", re.S)
+ALTERNATIVE = re.compile(r"\s*(?:or|nor|not|and|but|maybe|perhaps)\b", re.I)
+"""How an aside begins that says another value, unless that is the same one."""
+TEXT_ASIDE = re.compile(rf"\s*{TEXT}([^{{}}]*)\}}\s*")
+LABEL_ASIDE = re.compile(r"[a-dA-J]|i{1,3}|iv|vi{0,3}|ix|\*+")
+"""An aside that numbers or marks an answer: 12 (ii). Other letters are unknowns."""
+TAIL = re.compile(
+    rf"([-+]?(?:{NUMBER.pattern})(?:\\?%)?)\s*(?:[,;:=]|(?<=\s)(?:-|aka(?=\s)|(?=i\.e|n?or\b)))\s*"
+    r"((?:i\.e\.\s+)?[^\W\d_]{2,}(?:[ -][^\W\d_]+){0,3})"
+)
+"""A number and a few words behind it: 12, or none."""
+REFERENCE = re.compile(
+    r"\b(?:steps?|parts?|cases?|eqs?\.?|equations?|formulas?|theorems?|lemmas?|lines?|questions?"
+    r"|problems?|exercises?|examples?|figures?|tables?|methods?|options?|choices?|sections?)"
+    r"\s+\(?(?:[0-9]+(?:\.[0-9]+)*|[a-zA-Z])\)?(?!\w)",
+    re.I,
+)
+"""Where a number comes from, which is no value: step 3, equation (2)."""
+VALUES = CHANGING | frozenset(re.findall(r"\w+", """
+    nothing zero infinity infinite infinitely infty undefined unknown impossible percent modulo
+    more less fewer otherwise unless except wrong false incorrect invalid rejected opposite
+    inverse reciprocal
+"""))  # fmt: skip
+"""Words of an aside that say another value, or change the one before it."""
+REMARKS = frozenset(re.findall(r"\w+", """
+    correct exact exactly approximately approx rounded checked verified final answer result total
+    altogether required only valid see above below shown
+"""))  # fmt: skip
+"""Words behind an answer that are no unit of it."""
+RESTATES = re.compile(
+    r"\s*(?:(?:i\.e\.?|that is|namely|or|equals|equal to|=)(?![a-zA-Z]),?\s*)?", re.I
+)
+"""How an aside begins that says the value once more."""
+WORD = re.compile(r"[^\W\d_]+")
+NO_PROSE = re.compile(r"[^\w\s.,:;'!-]|[0-9_]")
+"""What no remark has."""
 SEVERAL = re.compile(r"[,;]|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
 JOINT = re.compile(rf"\\(?:[ ;]|q?quad(?![a-z]))|{TEXT}\s*(and|or)\s*\}}")
 ARGUMENTS = re.compile(r"_(?:\w|\{[^{}]*\})|\([^()]*\)|\^\{-1\}")
@@ -100,15 +152,94 @@ def reading(text: str) -> Reading:
     """What an answer says, of which only the last box counts where there is one."""
     text = DELIMITERS.sub("", final_answer(text, True) or "")
     text = RAISED.sub(lambda raised: f"^{{{normalize('NFKC', raised[0])}}}", text)
-    text = PERCENT.sub(r"\\%", text.translate(DASHES)).strip()
+    text = without_introduction(PERCENT.sub(r"\\%", text.translate(DASHES)).strip()).strip()
     text = text if text.endswith("..") else text.rstrip(".,;~\\ \n")
     if letter := LETTER.fullmatch(text):
         return Reading(letter[1], "", frozenset())
     label = LABEL.match(text)
     body = text[label.end() :] if label else text
-    if label and (LETTER.fullmatch(body) or LABEL.match(body)):
+    others = {letter for letter in OTHER_LABEL.findall(body) if label and letter not in label[0]}
+    if label and (LETTER.fullmatch(body) or LABEL.match(body) or others):
         return Reading("", text, frozenset())  # several letters
-    return Reading((label[1] or label[2]) if label else "", *with_unit(body))
+    return Reading((label[1] or label[2]) if label else "", *with_unit(without_aside(body)))
+
+
+def without_introduction(text: str) -> str:
+    """The text without "The answer is" before the answer, also where it stands in \\text{}."""
+    match = INTRODUCTION.match(text)
+    if match is None:
+        return text
+    rest = text[match.end() :]
+    if match[2] or not match[1]:
+        return rest
+    is_all = rest.endswith("}") and "{" not in rest and rest.count("}") == 1
+    return rest[:-1] if is_all else match[1] + rest
+
+
+def without_aside(text: str) -> str:
+    """A number without the brackets behind it that give the same number once more, in other words
+    or in another unit, or that are a remark or a label; with the words in them as its unit; else
+    the whole text, of which the number is not the only value.
+    """
+    before, aside = _split_aside(text)
+    if not aside:
+        return text
+    before, equation = before.rstrip(), NAME.match(before)
+    if SPELLED.fullmatch(before):
+        before = SPELLED.sub(in_digits, before)
+    repeats = RESTATES.sub("", aside, count=1)
+    restated_in = SPELLED.sub(in_digits, repeats)
+    several = text if restated_in == repeats else f"{before}, {restated_in}"
+    other = NAME.match(restated_in)
+    if other and (not equation or equation[1] == other[1]):
+        restated_in = other[2]
+    (value, unit), (restated, other_unit) = map(
+        with_unit, (equation[2] if equation else before, restated_in)
+    )
+    number, again = plain_number(value), plain_number(restated)
+    if number and again:
+        is_same = same_number(number, again) and not disagree(unit, other_unit)
+        is_other_unit = unit and other_unit and not unit & other_unit
+        return before if is_same or is_other_unit else several
+    if number and number == plain_number(restated_in, anywhere=True):  # all 12 of them
+        return before
+    if not is_remark(aside, number is not None):
+        return several if number else text
+    words = WORD.findall(aside.casefold())
+    is_unit = number and REMARKS.isdisjoint(words) and not REFERENCE.search(aside)
+    return f"{before} {aside}" if is_unit and unit_of(aside, False) else before
+
+
+def is_remark(aside: str, is_number: bool) -> bool:
+    """Whether an aside is a label, or words that name no value; behind what is no number only words
+    that are surely no part of it.
+    """
+    if LABEL_ASIDE.fullmatch(aside):
+        return is_number
+    bare = REFERENCE.sub(" ", aside)
+    words = {word.casefold() for word in WORD.findall(bare)}
+    if ALTERNATIVE.match(aside) or not VALUES.isdisjoint(words) or NO_PROSE.search(bare):
+        return False
+    if {len(word) for word in words - {"a", "i"}} & {1}:
+        return False
+    says_value = any(spelled[0].casefold() != "one" for spelled in SPELLED.finditer(bare))
+    is_sure = is_number or bare != aside or not REMARKS.isdisjoint(words)
+    return not says_value and is_sure and words != {"one"}
+
+
+def _split_aside(text: str) -> tuple[str, str]:
+    """An answer and the brackets behind it, without them, or what a number says behind a comma;
+    empty where it has none.
+    """
+    if len(text) > LONG:
+        return text, ""
+    if more := TAIL.fullmatch(text):
+        return more[1], more[2]
+    before, opened, aside = text[:-1].rpartition("(" if text[-1:] == ")" else "[")
+    if text[-1:] not in (")", "]") or not opened or not before.strip() or not before[-1].isspace():
+        return text, ""
+    in_text = TEXT_ASIDE.fullmatch(aside)
+    return before, in_text[1] if in_text else aside
 
 
 def with_unit(text: str) -> tuple[str, frozenset[str]]:

@@ -8,28 +8,29 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Iterable,
-    Mapping,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from reprlib import repr as shortened
-from typing import NamedTuple
 
-from assay.checks import RepositoryTests
-from assay.errors import DataError, SettingsError
+from assay.bounded import BoundedDict
+from assay.errors import DataError, NotInstalledError
+from assay.judge.codec_types import CodecError
 from assay.judge.interpreter import Interpreter
-from assay.judge.protocol import CANNOT, FAILS_TOO
-from assay.judge.verdict import REFUSED, CircuitBreaker, is_tasks_fault
-from assay.judge.verdict_cache import CACHED, BoundedDict, VerdictCache
+from assay.judge.kinds.workbench import Run
+from assay.judge.verdict import CircuitBreaker, ReferenceFailsError
+from assay.judge.verdict_cache import CACHED, VerdictCache
 from assay.languages import Language
 from assay.sandbox.box import Box
+from assay.sandbox.box_init import BoxSpec
 from assay.sandbox.program import Folder
 from assay.sync import as_they_end
-from assay.types import Execution, Task, Verdict
+from assay.types import Cause, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
-ONLY_JUDGES = "the services of judge.servers judge programs, and run no tools or interpreters"
+CACHED_MB, REPORTED_MB = 128, 16
+"""MiB of executions, and of ids of tasks that were reported."""
 JOBS_PER_SLOT = 4
 """Jobs per slot that `stream` has under way."""
 
@@ -43,17 +44,6 @@ class Job:
     """A whole program. None, where the completion held no code, gets NO_CODE without a run."""
 
 
-class Run(NamedTuple):
-    """What came of a program without a task."""
-
-    execution: Execution
-    """PASS where it exited with status 0. `output` and `stderr` hold what it wrote."""
-    compiled: Execution | None = None
-    """The same of its compiler; None where nothing is compiled."""
-    files: Mapping[str, bytes] = {}
-    """The files that were to be fetched and that it made."""
-
-
 class AnyJudge(ABC):
     """Judges programs: in this process (`Judge`), or on services (assay/judges/pool.py). An async
     context manager.
@@ -61,8 +51,8 @@ class AnyJudge(ABC):
 
     def __init__(self, allow_forgeable: bool) -> None:
         self.allow_forgeable = allow_forgeable
-        self._cache = VerdictCache(CACHED)
-        self._reported: BoundedDict[str, None] = BoundedDict(CACHED)
+        self._cache = VerdictCache(CACHED, CACHED_MB)
+        self._reported: BoundedDict[str, None] = BoundedDict(CACHED, REPORTED_MB)
         self._breaker = CircuitBreaker()
 
     slots: int
@@ -76,52 +66,41 @@ class AnyJudge(ABC):
     async def __aexit__(self, *_: object) -> None:
         """End everything that was started."""
 
-    @abstractmethod
     async def run(self, job: Job) -> Execution:
-        """Judge one program. Raises DataError for a task that cannot be judged, SandboxError when
-        the judge is broken.
+        """Judge one program. A task that cannot be judged gets UNJUDGED, with its cause and reason,
+        which is reported once. Raises DataError for what is no job, NotInstalledError where the
+        task needs a tool that is not there, SandboxError when the judge is broken.
         """
+        require_job(job)
+        try:
+            execution = await self._run(job)
+        except NotInstalledError:
+            raise
+        except REFUSALS as error:
+            execution = refused(job.task, error)
+        return self._counted(job.task, execution)
 
-    async def execute(
-        self, program: str, stdin: str = "", seconds: float | None = None,
-        language: str | Language = "python", folder: Folder | None = None,
-    ) -> Run:  # fmt: skip
-        """Run a program without a task, or a tool that is described like a language on it, for
-        `seconds` of wall time, and as many of CPU time, but between the usual limit and ten times
-        that. Raises DataError, SandboxError, and as all below SettingsError where it only judges.
-        """
-        raise SettingsError(ONLY_JUDGES)
+    @abstractmethod
+    async def _run(self, job: Job) -> Execution:
+        """Judge one program. Raises as `run`, and DataError for a task that cannot be judged."""
 
-    def interpreter(self) -> Interpreter:
-        """A sandboxed Python that keeps its state between blocks of code; an async context
-        manager.
-        """
-        raise SettingsError(ONLY_JUDGES)
-
-    def box(self, check: RepositoryTests) -> AbstractAsyncContextManager[Box]:
-        """A box with the repository of these tests, in which commands run one after another. Where
-        the machine fails it, RolloutLostError is raised, SandboxError when the judge is broken.
-        """
-        raise SettingsError(ONLY_JUDGES)
-
-    def with_tools(self) -> AbstractAsyncContextManager[AnyJudge]:
-        """A judge that can `execute`, for as long as the block is open: this one itself."""
-        return nullcontext(self)
+    @abstractmethod
+    def with_tools(self) -> AbstractAsyncContextManager[LocalJudge]:
+        """A judge that runs tools on programs, for as long as the block is open."""
 
     async def run_or_refuse(self, job: Job) -> Execution:
-        """As `run`, but INFRA with the reason where the task is refused."""
+        """As `run`, but UNJUDGED too where a tool is not installed."""
         try:
             return await self.run(job)
-        except DataError as error:
-            total = len(job.task.checks)
-            return Execution(Verdict.INFRA, total=total, detail=f"{REFUSED}{error}")
+        except NotInstalledError as error:
+            return self._counted(job.task, refused(job.task, error))
 
     def stream(
         self, jobs: Iterable[Job], skip_refused: bool = False
     ) -> AsyncIterator[tuple[int, Execution]]:
         """Judge many programs; yields (index, execution) in the order in which they end.
 
-        With `skip_refused`, a task that is refused gets INFRA with the reason: the others count.
+        With `skip_refused`, a task whose tool is not installed is unjudged: the others count.
         """
         run = self.run_or_refuse if skip_refused else self.run
         return as_they_end(map(run, jobs), JOBS_PER_SLOT * self.slots)
@@ -144,25 +123,67 @@ class AnyJudge(ABC):
 
     def _counted(self, task: Task, execution: Execution) -> Execution:
         """The execution, which is not forgeable where the settings allow that. Tells the circuit
-        breaker of the machine's failures, and reports a task's own fault once.
+        breaker of the machine's failures, and reports a task that cannot be judged once.
         """
-        if not is_tasks_fault(execution):
-            self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
-        elif task.id not in self._reported and not execution.detail.startswith(FAILS_TOO):
+        if execution.verdict is not Verdict.UNJUDGED:
+            self._breaker.note(execution.cause is Cause.MACHINE, execution.detail)
+        elif task.id not in self._reported:
             self._reported[task.id] = None
-            detail = execution.detail.removeprefix(CANNOT)
-            log.warning("task %s cannot be judged: %s", task.id, detail)
+            log.warning(
+                "task %s cannot be judged (%s): %s", task.id, execution.cause, execution.detail
+            )
         return replace(execution, forgeable=execution.forgeable and not self.allow_forgeable)
 
 
+class LocalJudge(AnyJudge):
+    """A judge whose programs run on this machine. It runs others too: tools, interpreters, boxes.
+    What needs that asks for a LocalJudge.
+    """
+
+    @abstractmethod
+    async def execute(
+        self, program: str, stdin: str = "", seconds: float | None = None,
+        language: str | Language = "python", folder: Folder | None = None,
+    ) -> Run:  # fmt: skip
+        """Run a program without a task, or a tool that is described like a language on it, for
+        `seconds` of wall time, and as many of CPU time, but between the usual limit and ten times
+        that. Raises DataError, SandboxError.
+        """
+
+    @abstractmethod
+    def interpreter(self) -> Interpreter:
+        """A sandboxed Python that keeps its state between blocks of code; an async context
+        manager.
+        """
+
+    @abstractmethod
+    def box(self, spec: BoxSpec) -> AbstractAsyncContextManager[Box]:
+        """A box, in which commands run one after another. Where the machine fails it,
+        RolloutLostError is raised, SandboxError when the judge is broken.
+        """
+
+    def with_tools(self) -> AbstractAsyncContextManager[LocalJudge]:
+        """Itself."""
+        return nullcontext(self)
+
+
 def require_job(job: Job) -> None:
-    """Raises DataError for what is no job, and for a task without checks."""
+    """Raises DataError for what is no job."""
     if not (
         isinstance(job, Job) and isinstance(job.task, Task) and isinstance(job.program, str | None)
     ):
         raise DataError(f"{shortened(job)} is no job; write Job(task_from_dict(row), program)")
-    if not job.task.checks:
-        raise DataError(f"task {job.task.id!r} has no checks: no program can be judged")
+
+
+REFUSALS = (DataError, CodecError)
+"""What is raised for a task that cannot be judged, whatever the program is."""
+
+
+def refused(task: Task, error: Exception) -> Execution:
+    """The execution of any program of such a task."""
+    cause = Cause.REFERENCE if isinstance(error, ReferenceFailsError) else Cause.TASK
+    total = len(task.checks) if isinstance(task.checks, tuple) else 0
+    return Execution(Verdict.UNJUDGED, total=total, detail=str(error), cause=cause)
 
 
 def no_code(total: int) -> Execution:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import reprlib
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assay.errors import DataError
 from assay.judge.prepared_task import pool_for
+from assay.judge.shared_work import SharedWork
 from assay.judge.verdict import compile_failure
-from assay.judge.verdict_cache import SharedWork
 from assay.languages import Language
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST
 from assay.sandbox.namespaces import WORK_FILES, WORK_MB
 from assay.sandbox.processes import Executable
-from assay.sandbox.program import Ended, Folder, Pool, Program, Result, command
+from assay.sandbox.program import BY_MACHINE, Ended, Folder, Pool, Program, Result, command
 from assay.types import Execution
 
 COMPILE_FACTOR, COMPILED_MB = 10.0, 64
 """A compiler has so many times the time of a program; what it makes has up to so many MiB."""
-KEPT = 256
-"""Compiled programs that are kept."""
+PART_BYTES, PATH_BYTES = 255, 512
+"""What the file system takes as a part of a path; and the longest path, of which as many as may be
+handed back fit into one message."""
+KEPT, KEPT_MB = 256, 512
+"""Compiled programs that are kept, and their MiB."""
 MENTIONS_FILES = re.compile(
     r"\bopen\((?!0)|\b(makedirs|mkdir|pathlib|tempfile|shutil|sqlite3|savefig|__file__)\b|/dev/std"
 )
@@ -47,6 +52,27 @@ class Build(NamedTuple):
     """None where nothing is compiled."""
 
 
+def require_paths(files: Collection[str], fetch: Collection[str]) -> None:
+    """Require that these can name files of one folder. Raises DataError for the first that
+    cannot.
+    """
+    for name in (*files, *fetch):
+        path, parts = PurePosixPath(name), name.split("/")
+        longest = max(len(part.encode("utf-8", "surrogatepass")) for part in parts)
+        if not {"", ".", ".."}.isdisjoint(parts) or "\0" in name or longest > PART_BYTES:
+            raise DataError(
+                f"{reprlib.repr(name)} names no file of a program's folder; give a path below it,"
+                f" such as folder/name, whose parts have at most {PART_BYTES} bytes"
+            )
+        if len(name.encode("utf-8", "surrogatepass")) > PATH_BYTES:
+            raise DataError(f"the path {reprlib.repr(name)} has more than {PATH_BYTES} bytes")
+        if above := [str(folder) for folder in path.parents[:-1] if str(folder) in files]:
+            raise DataError(
+                f"{reprlib.repr(above[0])} is a file and the folder of {reprlib.repr(name)} in one"
+                " program's folder; give one of them another name"
+            )
+
+
 def folder_of(program: str) -> Folder | None:
     """A folder where a program's text says that it needs one, which warm processes have not."""
     return Folder() if MENTIONS_FILES.search(program) else None
@@ -57,7 +83,7 @@ class Builds:
 
     def __init__(self, run: Callable[[Program], Awaitable[Result]]) -> None:
         self._run = run
-        self._made: SharedWork[bytes, Compiled] = SharedWork(KEPT)
+        self._made: SharedWork[bytes, Compiled] = SharedWork(KEPT, KEPT_MB)
 
     async def build(
         self, language: Language, source: str, folder: Folder | None = None,
@@ -76,6 +102,7 @@ class Builds:
         if len(files) >= WORK_FILES or sum(map(len, files.values())) > WORK_MB * MIB:
             most = f"at most {WORK_FILES:,} files of {WORK_MB} MiB together"
             raise DataError(f"a program's folder holds {most}, not {len(files):,}; give fewer")
+        require_paths(files, target.fetch)
         argv = _located(language.run, language)
         if language.compile:
             compiled = await self._compiled(language, source, files)
@@ -88,6 +115,7 @@ class Builds:
         program = command(
             argv, target._replace(files=files), starts_processes=language.starts_processes,
             runtime_mb=language.runtime_mb, time_factor=factor, environment=language.environment,
+            reserves=language.reserves and not language.starts_processes,
         )  # fmt: skip
         return Build(program._replace(executable=executable), compiled)
 
@@ -97,10 +125,10 @@ class Builds:
         """What the compiler makes of these files, of which one is the source. Where it makes
         nothing of a hello either, the machine failed.
         """
-        parts = (*language.compile, *language.versions(), *files.items())
+        parts = (language, *language.identity(), *files.items())
         key = hashlib.sha256(repr(parts).encode()).digest()
         compiled = await self._made.get_or_make(key, partial(self._compile, language, files))
-        failed, lost = compiled.output is None, compiled.result.ended is Ended.LOST
+        failed, lost = compiled.output is None, compiled.result.ended in BY_MACHINE
         if failed and not lost and language.hello not in ("", source):
             hello = await self.build(language, language.hello)
             if lost := isinstance(hello.program, Execution):
@@ -110,8 +138,23 @@ class Builds:
         return compiled
 
     async def _compile(self, language: Language, files: Mapping[str, bytes]) -> Compiled:
+        """What the first compiler makes, or the next one where that refuses the program."""
+        first, *others = language.compilers()
+        compiled = await self._compile_by(first, language, files)
+        crash = language.crash_status
+        if crash and compiled.output is None and compiled.result.status == crash:
+            compiled = await self._compile_by(first, language, files)
+        for words in others:
+            if compiled.output is None and compiled.result.ended is Ended.EXITED:
+                older = await self._compile_by(words, language, files)
+                compiled = compiled if older.output is None else older
+        return compiled
+
+    async def _compile_by(
+        self, words: tuple[str, ...], language: Language, files: Mapping[str, bytes]
+    ) -> Compiled:
         result = await self._run(command(
-            _located(language.compile, language), Folder(files, ("program",), COMPILED_MB),
+            _located(words, language), Folder(files, ("program",), COMPILED_MB),
             starts_processes=True, runtime_mb=1024, time_factor=COMPILE_FACTOR,
             environment=language.environment,
         ))  # fmt: skip

@@ -9,11 +9,12 @@ import os
 import socket
 import sys
 import types
-from collections import namedtuple
+from collections import Counter, namedtuple
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, cast
 
+from assay.judge.aliases import Aliases
 from assay.judge.codec import (
     Json,
     Packer,
@@ -27,10 +28,10 @@ from assay.judge.codec import (
     loads,
     raised,
 )
-from assay.judge.codec_types import TooLargeError, collapsed
-from assay.judge.files import SharedFiles
-from assay.judge.object_table import ON_OBJECTS, ClassTable, Stream
+from assay.judge.codec_types import TooLargeError, collapsed, data_of_view
+from assay.judge.objects import ON_OBJECTS, ClassTable, Stream, fields_of
 from assay.judge.shared_data import SetupInstances, SharedObjects
+from assay.judge.shared_files import SharedFiles
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
@@ -76,6 +77,7 @@ class Candidate:
         self.module = types.ModuleType(MODULE)
         self.exports = Exports()
         self.shared = SharedObjects(self.exports.packer, self.exports.nodes, 1)
+        self.aliases = Aliases(self.shared.has)
         self.late: dict[int, BaseException] = {}
         """By iterator: what it raised after items that had to be sent first."""
         self.data_packer = Packer(opaque)
@@ -86,7 +88,8 @@ class Candidate:
             "opaque": str,
             "shared": self.shared.rebuild,
             "named": self.named_tuple,
-            "error": lambda parts: exception(parts[0], parts[1], parts[3]),
+            "error": lambda parts: exception(parts[0], parts[1], parts[3], parts[3]),
+            "close": lambda _: GeneratorExit(),
             "graph": lambda rows: self.exports.nodes.unpack(rows, self.unpacker, True, list),
         }
         # requests come from the trusted side
@@ -117,15 +120,20 @@ class Candidate:
         """
         if kind == "load":
             return self.load(*parts)
-        request, shares, changes = parts
+        request, shares, changes, dropped = parts
+        self.exports.drop(dropped)
         self.shared.take(changes, self.unpacker.value)
         if kind in ("answer", "digest"):
             value = self.call(*request)
             packed = self.data_packer.pack(digest(value) if kind == "digest" else value)
         else:
             value = self.requests[kind](*request)
-            packer = self.shared if shares or self.shared.has(value) else self.exports.packer
-            packed = packer.pack(value)
+            if shares or self.shared.has(value):
+                packed = self.shared.pack(value)
+            else:
+                repeated = kind == "call" and self.aliases.add(value)
+                packed = self.exports.packer.pack(value)
+                packed = {"alias": packed} if repeated else packed
         return ["value", packed, self.shared.tell()]
 
     def load(
@@ -172,19 +180,25 @@ class Candidate:
         name, fields, packed = parts
         return named_type(name, tuple(fields))(*self.unpacker.inner(packed))
 
-    def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool, Any]:
-        """The next items of an iterator, whether it has ended, and what it returned then."""
+    def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool | None, Any]:
+        """The next items of an iterator, whether it has ended, and what it returned then. None in
+        place of True: it was closed.
+        """
         if error := self.late.pop(at, None):
             raise error
         iterator, values, sent = self.exports.objects[at], [], self.unpacker.value(sent)
         try:
             for _ in range(many):
                 if isinstance(sent, BaseException):
+                    if not hasattr(iterator, "throw"):  # no generator: it has nothing to end
+                        raise sent
                     values.append(iterator.throw(sent))
                 else:
                     values.append(next(iterator) if sent is None else iterator.send(sent))
         except StopIteration as end:
             return values, True, end.value
+        except GeneratorExit:
+            return values, None, None
         except Exception as error:
             if not values:
                 raise
@@ -192,8 +206,13 @@ class Candidate:
         return values, False, None
 
     def callback(self, parts: Json) -> Callable[..., Any]:
-        """A function that stands for one that the check passed."""
-        number, name, doc = parts
+        """A function that stands for one that the check passed. One that functools.partial has made
+        is made here too.
+        """
+        number, name, doc, made_of = parts
+        if number not in self.exports.callbacks and (whole := self.unpacker.inner(made_of)):
+            wrapped, arguments, keywords = whole
+            self.exports.callbacks[number] = partial(wrapped, *arguments, **keywords)
         if number not in self.exports.callbacks:
 
             def function(*arguments: Any, **keywords: Any) -> Any:
@@ -240,7 +259,19 @@ class Exports:
         self.nodes = SetupInstances(1)
         self.packer = Packer(self._foreign)
         self.packer.intercept = self._unusual
+        self.said_bare = False
+        """Whether the test knows that an object has become plain data."""
         self._numbers: dict[int, int] = {}
+        self._handles = Counter[int]()
+        """How many handles of each object may have been sent."""
+
+    def drop(self, numbers: list[int]) -> None:
+        """Let objects go of which the test has dropped a handle, and has no other."""
+        for number in numbers:
+            self._handles[number] -= 1
+            if not self._handles[number]:
+                self._numbers.pop(id(self.objects[number]))
+                self.objects[number] = None
 
     def number(self, value: Any) -> int:
         """The number of an object; it is kept from now on."""
@@ -251,7 +282,8 @@ class Exports:
 
     def raised(self, error: BaseException, caused: bool = False) -> list[Json]:
         """What is sent for an exception: as `codec.raised`, then its number and class where that is
-        the program's own, then the same of its cause. `caused`: it is a cause itself.
+        the program's own, the same of its cause, its notes, of a group the message and the same
+        of its parts, and the attributes of one of Python's. `caused`: it is a cause itself.
         """
         parts, described, cause = raised(error), None, None
         with contextlib.suppress(Exception):  # this may run the program's own code
@@ -260,7 +292,16 @@ class Exports:
                 described = [self.number(error), self.classes.describe(type(error))]
         if error.__cause__ and not caused:
             cause = self.raised(error.__cause__, caused=True)
-        return [*parts, described, cause]
+        notes = [note for note in vars(error).get("__notes__", ()) if type(note) is str]
+        group: list[Json] = []
+        if isinstance(error, ExceptionGroup):
+            message, errors = ExceptionGroup.message, ExceptionGroup.exceptions
+            group = [
+                str(message.__get__(error)),
+                [self.raised(part, caused) for part in errors.__get__(error)],
+            ]
+        fields = [] if described else fields_of(error)
+        return [*parts, described, cause, notes, group, fields]
 
     def _foreign(self, value: Any) -> Json:
         """What is sent for an object that is no data."""
@@ -276,32 +317,43 @@ class Exports:
         if type(value) is types.CoroutineType:
             return {"coroutine": self.number(value)}
         if not self.classes:
-            return opaque(value)
-        described = self.classes.describe(type(value))
-        return {"handle": [self.number(value), described, foreign(value)]}
+            plain = data_of_view(value)
+            return opaque(value) if plain is value else self._bare(self.packer.pack(plain))
+        described, number = self.classes.describe(type(value)), self.number(value)
+        self._handles[number] += 1
+        return {"handle": [number, described, foreign(value), self.classes.state(value)]}
 
     def _unusual(self, value: Any) -> Json:
         """What is sent for an iterator of Python's, and for data of a class of its own."""
         kind = type(value)
-        of_python = kind.__module__ in ("builtins", "itertools") or not self.classes
-        if of_python and is_iterator(value):
+        of_python = kind.__module__ in ("builtins", "itertools")
+        if is_iterator(value) and (of_python or not self.classes):
             if hasattr(kind, "__await__"):
                 return self._foreign(value)
-            return {"lazy": self.number(value)}
+            lazy: Json = {"lazy": self.number(value)}
+            return lazy if of_python else self._bare(lazy)
         plain = collapsed(value, kind)
-        if plain is value or not self.classes:
+        if plain is value:
             return None
-        return {
-            "subclass": [self.number(value), self.classes.describe(kind), self.packer.pack(plain)]
-        }
+        if self.classes:
+            parts = [self.number(value), self.classes.describe(kind), self.packer.pack(plain)]
+            return {"subclass": parts}
+        return None if self.said_bare else self._bare(self.packer.pack(plain))
+
+    def _bare(self, packed: Json) -> Json:
+        """Data that was of a class with methods of its own; the first in a job says so."""
+        first, self.said_bare = not self.said_bare, True
+        return {"bare": packed} if first else packed
 
 
 def opaque(value: object) -> Json:
     """What is sent for an object that is no data where only data is read: the items of an iterator,
-    or the type's name, the truth value and whether it is `foreign`.
+    what a view of data shows, or the type's name, the truth value and whether it is `foreign`.
     """
     if is_iterator(value):
         return Packer(opaque).snapshot(cast("Iterator[Any]", value))
+    if (plain := data_of_view(value)) is not value:
+        return Packer(opaque).pack(plain)
     truth = None
     with contextlib.suppress(Exception):  # this may run the program's own code
         truth = bool(value)

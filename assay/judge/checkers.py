@@ -1,17 +1,22 @@
 """Compares what a program printed with the expected text. A task's `checker` names one of these
-functions.
+functions; `floats` may have a tolerance of its own: `floats 1e-4`, `floats 1e-4 absolute`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import Context
+from decimal import Context, Decimal
+from functools import partial
 from itertools import zip_longest
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
-TOLERANCE = Context().create_decimal("1e-6")
+TOLERANCE = Decimal("1e-6")
+KINDS = "absolute", "relative", "either"
+WITH_TOLERANCE = re.compile(rf"floats (\d+e-\d+)(?: ({'|'.join(KINDS)}))?")
+FINE = 6
+"""Decimals of an expected number from which its last digit counts as rounded."""
 SHOWN = 80
 
 
@@ -38,6 +43,15 @@ def floats(output: str, expected: str) -> bool:
     return len(words) == len(expected_words) and all(map(close, words, expected_words))
 
 
+def floats_within(tolerance: Decimal, kind: str, output: str, expected: str) -> bool:
+    """As `floats`, with this tolerance of one of the KINDS."""
+    words, expected_words = output.split(), expected.split()
+    return len(words) == len(expected_words) and all(
+        close(word, right, tolerance, kind)
+        for word, right in zip(words, expected_words, strict=True)
+    )
+
+
 def unordered(output: str, expected: str) -> bool:
     """As `lines`, in any order."""
     return sorted(stripped(output)) == sorted(stripped(expected))
@@ -49,13 +63,22 @@ CHECKERS: dict[str, Callable[[str, str], bool]] = {
 }  # fmt: skip
 
 
+def checker_named(name: str) -> Callable[[str, str], bool] | None:
+    """The checker of a name, perhaps with its tolerance; None for any other text."""
+    if match := WITH_TOLERANCE.fullmatch(name):
+        return partial(floats_within, Decimal(match[1]), match[2] or "either")
+    return CHECKERS.get(name)
+
+
 def stripped(text: str) -> list[str]:
     """The lines without spaces at their ends, and without empty lines at the end."""
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
-def close(word: str, expected: str) -> bool:
-    """Whether two words are the same, or the same number within the tolerance."""
+def close(word: str, expected: str, tolerance: Decimal = TOLERANCE, kind: str = "either") -> bool:
+    """Whether two words are the same, or the same number within the tolerance, or but for the
+    rounding of many expected decimals.
+    """
     if word == expected:
         return True
     both = (word, expected)
@@ -64,8 +87,16 @@ def close(word: str, expected: str) -> bool:
     every_digit = Context(prec=len(word) + len(expected), traps=[])  # floats end at 2**53
     a, b = map(every_digit.create_decimal, both)
     error = every_digit.abs(every_digit.subtract(a, b))
-    scale = 1 if WHOLE.fullmatch(expected) else every_digit.max(1, every_digit.abs(b))
-    return b.is_finite() and error <= every_digit.multiply(TOLERANCE, scale)
+    size = every_digit.abs(b)
+    if kind == "absolute" or WHOLE.fullmatch(expected) or not (b and size.is_finite()):
+        scale = Decimal(1)
+    else:
+        scale = size if kind == "relative" else every_digit.max(1, size)
+    most = every_digit.multiply(tolerance, scale)
+    decimals = len(expected.partition(".")[2]) if "e" not in expected.lower() else 0
+    if decimals >= FINE:
+        most = max(most, Decimal((0, (5,), -decimals - 1)))
+    return b.is_finite() and error <= most
 
 
 def difference(output: str, expected: str) -> str:

@@ -25,6 +25,7 @@ from assay.judge.codec_types import (
     BARE_OR_FLOAT,
     INT_BITS,
     KEYED,
+    PLAIN_DIGITS,
     REBUILD,
     TYPES,
     CodecError,
@@ -33,6 +34,8 @@ from assay.judge.codec_types import (
 
 DEPTH, NODES, ITEMS = 200, 2_000_000, 100_000
 LONG = 50_000
+SHORT = 200_000
+"""Characters of JSON in which long ints cannot take a decoder much time."""
 RECURSION = 20_000
 """The reader goes no deeper into JSON, even where a check has raised Python's recursion limit: the
 stack holds so many levels."""
@@ -165,7 +168,8 @@ def loads(text: bytes) -> Json:
     try:
         if limit > RECURSION:  # a check has raised it, so nesting could overflow the stack
             sys.setrecursionlimit(RECURSION)
-        return _decoder.decode(text.decode())
+        decoder = _decoder if len(text) < SHORT else _careful_decoder
+        return decoder.decode(text.decode())
     except (ValueError, RecursionError) as error:
         raise CodecError(f"not a frame: {type(error).__name__}") from None
     finally:
@@ -226,7 +230,17 @@ def _no_constant(text: str) -> None:
     raise CodecError(f"{text} is not JSON")
 
 
+def short_int(text: str) -> int:
+    """A whole number of JSON. Raises CodecError for one that an honest sender writes as
+    hexadecimal.
+    """
+    if len(text) > PLAIN_DIGITS:
+        raise CodecError(f"a whole number has more than {PLAIN_DIGITS:,} digits")
+    return int(text)
+
+
 _decoder = json.JSONDecoder(parse_constant=_no_constant)
+_careful_decoder = json.JSONDecoder(parse_constant=_no_constant, parse_int=short_int)
 _encoder = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
 
 
@@ -254,6 +268,8 @@ def arguments(error: BaseException, base: type[BaseException], text: str) -> lis
     # `args` may run the program's own code, or hold an int too long to be shown
     with contextlib.suppress(Exception):
         parts = list(error.args)
+        if isinstance(error, OSError) and error.filename is not None:
+            parts = [error.errno, error.strerror, error.filename]
         if all(type(part) in BARE for part in parts) and str(base(*parts)) == text:
             return parts
     return [text]
@@ -267,11 +283,9 @@ def error_text(error: BaseException) -> str:
         return "(no text)"
 
 
-LIBRARIES = (
-    "asyncio", "binascii", "configparser", "csv", "decimal", "json", "queue", "re", "sqlite3",
-    "statistics", "struct", "subprocess", "zipfile", "zlib",
-)  # fmt: skip
-"""Of these, exceptions are rebuilt as their own class."""
+LIBRARIES = sys.stdlib_module_names - {"bdb", "doctest", "pdb", "test", "unittest"}
+"""Of these, exceptions are rebuilt as their own class: not of those that run tests, whose
+exceptions steer a test."""
 
 
 def error_name(kind: type) -> str:
@@ -291,8 +305,10 @@ def error_type(name: Json) -> type[BaseException] | None:
     return kind if isinstance(kind, type) and issubclass(kind, RAISED) else None
 
 
-def exception(names: Json, arguments: Json, text: str) -> BaseException:
-    """The nearest exception that can be rebuilt among `names`, else RuntimeError(text)."""
+def exception(names: Json, arguments: Json, text: str, with_name: str) -> BaseException:
+    """The nearest exception that can be rebuilt among `names`, else a RuntimeError whose text says
+    its name too: `with_name`.
+    """
     if type(arguments) is not list or not all(type(part) in BARE_OR_FLOAT for part in arguments):
         arguments = [text]
     for name in names if type(names) is list else ():
@@ -300,4 +316,4 @@ def exception(names: Json, arguments: Json, text: str) -> BaseException:
         if kind is not None and not issubclass(kind, UnicodeError):
             with contextlib.suppress(TypeError, ValueError):  # the arguments may be anything
                 return kind.__new__(kind, text) if ":" in name else kind(*arguments)
-    return RuntimeError(text)
+    return RuntimeError(with_name)

@@ -8,14 +8,26 @@ import datetime
 import math
 import sys
 import time
-from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
+from collections import (
+    ChainMap,
+    Counter,
+    OrderedDict,
+    UserDict,
+    UserList,
+    UserString,
+    defaultdict,
+    deque,
+)
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from operator import methodcaller
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from assay.sandbox.limits import INT_DIGITS
 
 NUMPY_KINDS = "biufcSU"
 """Kinds of data type to send: bool, int, unsigned, float, complex, bytes, str; never objects."""
@@ -65,9 +77,13 @@ def plain_numpy(value: Any) -> Any:
 
 DECIMAL_EXPONENT = 100_000
 """Of a Decimal with a larger one, `int()` and `round()` would make a number that fits no memory."""
-INT_BITS, INT_DIGITS = 13_000, 1_000_000
-"""Larger ints travel as hexadecimal: decimal text takes quadratic time, and Python refuses over
-4,300 digits."""
+INT_BITS, HEX_DIGITS = 13_000, 1_000_000
+"""Larger ints travel as hexadecimal, for decimal text takes quadratic time."""
+PLAIN_DIGITS = 4_300
+"""Python's own limit on the decimal digits of an int, which many of them may have in little time.
+What a program or a client sends has no more, unless the right answers do."""
+if 0 < sys.get_int_max_str_digits() < INT_DIGITS:
+    sys.set_int_max_str_digits(INT_DIGITS)  # tasks and tests have such numbers too
 
 BARE = frozenset((type(None), bool, int, str))
 BARE_OR_FLOAT = BARE | {float}
@@ -129,8 +145,8 @@ def _pairs(parts: list[Any]) -> dict[Any, Any]:
 
 
 def _int(text: str) -> int:
-    if len(text) > INT_DIGITS:
-        raise TooLargeError(f"an int has more than {INT_DIGITS} hexadecimal digits")
+    if len(text) > HEX_DIGITS:
+        raise TooLargeError(f"an int has more than {HEX_DIGITS} hexadecimal digits")
     return int(text, 16)
 
 
@@ -158,6 +174,12 @@ def _items(parts: list[Any]) -> Any:
 
 
 _latin_1 = methodcaller("decode", "latin-1")
+
+
+def _view(parts: list[Any]) -> memoryview:
+    kind, text = parts
+    view = memoryview(bytes.fromhex(text))
+    return view if kind == "B" else view.cast(kind)
 
 
 def imported(name: str, text: str) -> Any:
@@ -244,6 +266,8 @@ def pack_special(value: Any) -> dict[str, Any] | None:
     """A built-in function or type by its name, or a value of numpy's; None for anything else."""
     if id(value) in BUILTIN_NAMES:
         return {"builtin": BUILTIN_NAMES[id(value)]}
+    if type(value) is memoryview and value.readonly and value.ndim == 1 and value.c_contiguous:
+        return {"memoryview": [value.format, value.tobytes().hex()]}
     if IMPORTED.get(type(value).__name__) == type(value).__module__:
         return {type(value).__name__: str(value)}
     return pack_numpy(value) if is_numpy(value) else None
@@ -254,7 +278,19 @@ def collapsed(value: Any, kind: type) -> Any:
     return next((collapse(value) for base, collapse in COLLAPSE if issubclass(kind, base)), value)
 
 
-VIEWS: dict[str, Callable[[Any], Any]] = {
+VIEWS: dict[type, Callable[[Any], Any]] = {
+    memoryview: bytes, MappingProxyType: dict, ChainMap: dict, UserString: str,
+}  # fmt: skip
+"""Python's own types that are equal to the data that they show, and how to get that."""
+
+
+def data_of_view(value: Any) -> Any:
+    """What a view of data shows; any other value as it is."""
+    kind = type(value)
+    return next((show(value) for view, show in VIEWS.items() if issubclass(kind, view)), value)
+
+
+DICT_VIEWS: dict[str, Callable[[Any], Any]] = {
     "keys": lambda keys: dict.fromkeys(keys).keys(),
     "values": lambda values: dict(enumerate(values)).values(),
     "items": _items,
@@ -289,7 +325,7 @@ TYPES: dict[type, TypeCodec] = {
     **{
         type(getattr(kind(), name)()): TypeCodec(name, list, list, rebuild)
         for kind in (dict, OrderedDict)
-        for name, rebuild in VIEWS.items()
+        for name, rebuild in DICT_VIEWS.items()
     },
     Decimal: TypeCodec("Decimal", str, str, _decimal),
     Fraction: TypeCodec("Fraction", lambda it: [it.numerator, it.denominator], list, _fraction),
@@ -324,6 +360,7 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "float": (str, {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__),
     "int": (str, _int),
     "iterator": (list, iter),
+    "memoryview": (list, _view),
     "builtin": (str, BUILTINS.__getitem__),
     "numpy": (list, rebuild_numpy),
 }
@@ -334,6 +371,11 @@ class Opaque:
     """An object that a call returned and that is no data: equal only to itself; its truth value is
     what the program sent.
     """
+
+    def __new__(cls, parts: Any) -> Opaque:
+        """Of a class whose name says what it is: Python's messages show that."""
+        name = str(parts[0] if type(parts) is list and parts else parts)[:100]
+        return object.__new__(opaque_class(name if name.isidentifier() else "object"))
 
     def __init__(self, parts: Any) -> None:
         name, truth = parts[:2] if type(parts) is list and len(parts) > 1 else (parts, None)
@@ -347,3 +389,14 @@ class Opaque:
         if self._truth is None:
             raise TypeError(f"{self!r} is no data")
         return self._truth
+
+
+def class_name(value: Opaque) -> str:
+    """The name of the class of the object that it stands for, as the program says."""
+    return value._name
+
+
+@lru_cache(maxsize=64)
+def opaque_class(name: str) -> type[Opaque]:
+    """The class of the objects that stand for those of a class with this name."""
+    return type(f"{name} (no data: it stays with the program)", (Opaque,), {})

@@ -4,19 +4,20 @@ of images that they hold, and Apptainer for those of its own files; nothing is p
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
+from threading import RLock
 from typing import IO
 
 from assay.archives import tarfile
+from assay.content import digest_of
 from assay.errors import DataError
+from assay.user_cache import added, cache_folder, hold, new_entry
 
 TOOLS = ("docker", "podman")
 BUILDER, BUILD = "apptainer", ("build", "--sandbox", "--force")
@@ -26,9 +27,10 @@ LISTED = ("images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"
 REGISTRIES = ("docker.io/library/", "docker.io/", "localhost/")
 """What is usually left out of an image's name."""
 LOG = logging.getLogger(__name__)
+MAKING = RLock()
+"""Held by the thread that makes a folder or asks the tools: the others would do the same."""
 
 
-@lru_cache(maxsize=512)
 def image_folder(name: str) -> Path:
     """The unpacked image of this name: an absolute path of a folder or of a file of Apptainer's, or
     an image of Docker's or Podman's. Those are unpacked once, below the user's cache. Raises
@@ -37,7 +39,8 @@ def image_folder(name: str) -> Path:
     path = Path(name)
     if path.is_absolute() and path.is_dir():
         return path.resolve()
-    tool, image = local_images().get(full_name(name), ("", ""))
+    is_file = path.suffix == ".sif" and path.is_file()
+    tool, image = ("", "") if is_file else local_image(name)
 
     def fill(folder: Path) -> None:
         LOG.warning("unpacking the image %s, once", name)
@@ -49,11 +52,11 @@ def image_folder(name: str) -> Path:
             export(tool, image, folder)
 
     try:
-        if path.suffix == ".sif" and path.is_file():
+        if is_file:
             with path.open("rb") as file:
                 if file.read(len(SIF)) != SIF:
                     raise DataError(f"{name} is no image of Apptainer's; a recipe is not built")
-                tool, image = BUILDER, hashlib.file_digest(file, "sha256").hexdigest()
+            tool, image = BUILDER, digest_of(path)
         if tool:
             return made_once(f"image-{image.rpartition(':')[2]}", fill).resolve()
     except (
@@ -73,7 +76,7 @@ def image_folder(name: str) -> Path:
 
 def is_here(name: str) -> bool:
     """Whether an image that a stranger's row names can be unpacked: of a tool's, or Apptainer's."""
-    return (name.endswith(".sif") and os.path.lexists(name)) or full_name(name) in local_images()
+    return (name.endswith(".sif") and os.path.lexists(name)) or any(local_image(name))
 
 
 def full_name(name: str) -> str:
@@ -81,6 +84,18 @@ def full_name(name: str) -> str:
     for registry in REGISTRIES:
         name = name.removeprefix(registry)
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def local_image(name: str) -> tuple[str, str]:
+    """The tool that holds an image and the image's id; empty where none does. The tools are asked
+    again for a name that they lacked. What a name stands for once is what it stands for in this
+    process.
+    """
+    key = full_name(name)
+    with MAKING:
+        if key not in local_images():
+            local_images.cache_clear()
+        return local_images().get(key, ("", ""))
 
 
 @lru_cache(maxsize=1)
@@ -96,21 +111,24 @@ def local_images() -> dict[str, tuple[str, str]]:
 
 
 def made_once(name: str, fill: Callable[[Path], None]) -> Path:
-    """A folder of this name below the user's cache, whole or not there. Raises OSError."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "assay" / "trees" / name
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial_folder = Path(tempfile.mkdtemp(dir=folder.parent))
-        partial_folder.chmod(0o755)
-        try:
-            fill(partial_folder)
-            partial_folder.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # no other process was faster
-                raise
-        finally:
-            shutil.rmtree(partial_folder, ignore_errors=True)
+    """A folder of this name below the user's cache, whole or not there. It stays while this process
+    lives. Raises OSError.
+    """
+    folder = cache_folder("trees") / name
+    if hold(folder):
+        return folder
+    with MAKING:
+        while not hold(folder):
+            partial_folder = new_entry(folder.parent)
+            try:
+                fill(partial_folder)
+                partial_folder.rename(folder)
+                added(folder)
+            except OSError:
+                if not folder.is_dir():  # no other process was faster
+                    raise
+            finally:
+                shutil.rmtree(partial_folder, ignore_errors=True)
     return folder
 
 

@@ -8,10 +8,10 @@ from typing import Literal
 
 from assay.errors import RolloutLostError
 from assay.judge.verdict import LIMITS, CircuitBreaker
-from assay.sandbox.client import Sandbox
 from assay.sandbox.ending import KILLED
-from assay.sandbox.program import INTERPRETERS, Ended, Program
+from assay.sandbox.program import BY_MACHINE, INTERPRETERS, Ended, Program
 from assay.sandbox.repl import DONE, RAISED
+from assay.sandbox.supervisor_client import Sandbox
 
 ENDS = {DONE: "done", RAISED: "error"}
 SHOWN = 4096
@@ -46,6 +46,8 @@ class Interpreter:
         self._sandbox = sandbox
         self._breaker = breaker
         self._session = 0
+        self._ended: Ended | None = None
+        """How the last run ended."""
         self._past: list[tuple[str, Observation]] = []
         self._lock = asyncio.Lock()
 
@@ -66,9 +68,9 @@ class Interpreter:
             try:
                 observation = await self._with_retry(code)
             except RolloutLostError as error:
-                self._breaker.note(str(error))
+                self._breaker.note(True, str(error))
                 raise
-            self._breaker.note("")
+            self._breaker.note(False)
             stays = observation.ended in STAYS
             self._past = [*self._past, (code, observation)] if stays else []
             return observation
@@ -77,12 +79,12 @@ class Interpreter:
         """Run a block; once more where the machine fails."""
         try:
             return await self._run_after_past(code)
-        except RolloutLostError as error:
-            first = str(error)
+        except RolloutLostError:
+            first = self._ended
         try:
             return await self._run_after_past(code)
-        except RolloutLostError as error:
-            if first == str(error) == KILLED:
+        except RolloutLostError:
+            if first is self._ended is Ended.KILLED:
                 return observe("", "died", KILLED)  # as for a program that is judged
             raise
 
@@ -106,7 +108,8 @@ class Interpreter:
             self._leave()
             raise
         self._session = result.session
-        if result.ended is Ended.LOST:
+        self._ended = result.ended
+        if result.ended in BY_MACHINE:
             raise RolloutLostError(result.detail)
         ended = ENDS.get(result.report) or str(LIMITS.get(result.ended, "died"))
         return observe(shortened(result.stdout), ended, result.detail)

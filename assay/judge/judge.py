@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -13,45 +14,52 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
-from assay.checks import RepositoryTests
+from assay.bounded import BoundedDict
 from assay.errors import RolloutLostError, SandboxError
-from assay.judge.base import AnyJudge, Job, Run, no_code, require_job
+from assay.judge.base import Job, LocalJudge, no_code
 from assay.judge.builds import folder_of
-from assay.judge.exchange_runner import ExchangeRunner
+from assay.judge.identity import names_files, surroundings_of
 from assay.judge.interpreter import Interpreter
-from assay.judge.kinds.repository import spec_of
-from assay.judge.prepared_task import PreparedTask, ProxyFeatures
-from assay.judge.protocol import CANNOT, FAILS_TOO
-from assay.judge.references import References
-from assay.judge.verdict import (
-    cannot_be_judged,
-    decide,
-    parse_report,
+from assay.judge.kinds.find import kind_of
+from assay.judge.kinds.kind import AsksReference
+from assay.judge.kinds.workbench import Run
+from assay.judge.prepared_task import (
+    PreparedTask,
+    ProxyFeatures,
+    UnpreparableTask,
+    weight_of,
 )
-from assay.judge.verdict_cache import Archive, BoundedDict
+from assay.judge.references import References
+from assay.judge.runner import Runner, TaskWorkbench
+from assay.judge.task_fields import require_fields
+from assay.judge.verdict import REFERENCE_FAILS, REFUTABLE
+from assay.judge.verdict_archive import Archive, require_ours
+from assay.judge.worker_messages import ALIASES, ARGUMENTS, ARRAYS, OBJECTS, SUBCLASSES
 from assay.languages import Language, language_named, paths_read
 from assay.sandbox.box import Box
-from assay.sandbox.client import Sandbox
+from assay.sandbox.box_init import BoxSpec
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Folder
+from assay.sandbox.supervisor_client import Sandbox
 from assay.sync import run_sync
-from assay.types import Exchange, Execution, Task, Verdict
+from assay.types import Cause, Exchange, Execution, Task, Verdict
 
 ZYGOTE = "assay.judge.warmup"
 """What zygotes run: it knows candidate processes, workers and interpreters."""
-PREPARED_TASKS = 512
+PREPARED_TASKS, PREPARED_MB = 512, 256
 """Prepared tasks that are kept: they may be large, and a service never sees most of them again."""
-MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
+MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT, Verdict.UNJUDGED)
 """Verdicts that a task's proxy features or time factor can change."""
-ARGUMENTS = "arguments"
-"""What `Execution.changes` says where the program has changed an argument."""
+NO_CHANGES = {OBJECTS, SUBCLASSES, ARRAYS, ALIASES}
+"""Of what `WorkerReport.changes` says, what the program has not changed."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
-class Judge(AnyJudge):
+class Judge(LocalJudge):
     """Judges programs in sandboxed processes. An async context manager; its processes end with the
     thread that entered it.
 
@@ -60,9 +68,9 @@ class Judge(AnyJudge):
     file that keeps all verdicts. allow_forgeable: take a pass that a program could have forged for
     any other.
 
-    Raises SandboxError where the sandbox is not sound, where the supervisor dies or hangs, and
-    where the machine fails too often. A program that was judged before is not
-    run again.
+    Raises DataError for an archive that is another program's file, SandboxError where the sandbox
+    is not sound, where the supervisor dies or hangs, and where the machine fails too often. A
+    program that was judged before is not run again.
     """
 
     def __init__(
@@ -76,11 +84,17 @@ class Judge(AnyJudge):
         self.allow_weak = allow_weak
         self._archive = archive
         self._sandbox = Sandbox(ZYGOTE)
-        self._exchanges = ExchangeRunner(self._sandbox, self.limits, stop_early, self.slots)
+        self._runner = Runner(self._sandbox, self.limits, stop_early, self.slots)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
-        self._prepared: BoundedDict[int, PreparedTask] = BoundedDict(PREPARED_TASKS)
+        self._prepared: BoundedDict[int, PreparedTask | UnpreparableTask] = BoundedDict(
+            PREPARED_TASKS, PREPARED_MB, weight_of
+        )
+        """By the id of a task, which the value holds, so that no other has it."""
 
     async def __aenter__(self) -> Judge:
+        if self._archive is not None:
+            with contextlib.suppress(OSError):  # then a warning says so, and there is no archive
+                require_ours(self._archive)
         isolation = await asyncio.to_thread(probe_isolation)
         if not (isolation.sound or self.allow_weak):
             raise SandboxError(
@@ -94,7 +108,7 @@ class Judge(AnyJudge):
 
     async def __aexit__(self, *_: object) -> None:
         self._references.close()
-        self._exchanges.close()
+        self._runner.close()
         await self._sandbox.close()
         if self._cache.archive is not None:
             self._cache.archive.close()
@@ -104,53 +118,61 @@ class Judge(AnyJudge):
         """Why nothing can be judged any more; empty while all is well."""
         return self._sandbox.broken
 
-    async def run(self, job: Job) -> Execution:
-        """As AnyJudge."""
-        require_job(job)
-        prepared = self._prepare(job.task)
+    @property
+    def pid(self) -> int:
+        """The process from which all descend that run programs, once the judge is entered."""
+        return self._sandbox.pid
+
+    async def _run(self, job: Job) -> Execution:
+        prepared = await self._prepared_now(job.task)
         if job.program is None:
             return no_code(prepared.total)
         execution = await self._cache.get_or_run(
             prepared.key(job.program),
             partial(self._judge, job.task, job.program),
-            partial(self._references.settles, prepared.digest),
+            partial(self._lasts, prepared),
         )
-        total = max(prepared.total, execution.total)
-        return self._counted(job.task, replace(execution, total=total))
+        is_pass = execution.verdict is Verdict.PASS and execution.passed  # without tests left out
+        total = execution.passed if is_pass else max(prepared.total, execution.total)
+        return replace(execution, total=total)
+
+    async def _lasts(self, prepared: PreparedTask, execution: Execution) -> bool:
+        """Whether the execution is that of its key for good: of a reference that had the time it
+        needs, and of files that have not changed while the program ran.
+        """
+        is_final = self._references.settles(prepared.digest, execution)
+        return is_final and await self._surroundings(prepared.task) == prepared.surroundings
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None,
         language: str | Language = "python", folder: Folder | None = None,
     ) -> Run:  # fmt: skip
-        """As AnyJudge."""
+        """As LocalJudge."""
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         folder = folder or folder_of(program)
         resolved = language_named(language) if isinstance(language, str) else language
-        build = await self._exchanges.builds.build(resolved, program, folder, factor)
-        compiled = build.compiled and await self._exchanges.decided(build.compiled.result)
-        if isinstance(build.program, Execution):
-            return Run(build.program, compiled)
-        ready = build.program._replace(wall_seconds=min(seconds or 0.0, most))
-        result = await self._exchanges.started(ready, stdin, resolved)
-        execution = self._counted(ANY_PROGRAM, await self._exchanges.decided(result))
-        return Run(execution, compiled, result.files)
+        wall_seconds = min(seconds or 0.0, most)
+        run = await self._runner.run(
+            resolved, program, stdin, folder, factor, wall_seconds=wall_seconds, whole=True
+        )
+        return run._replace(execution=self._counted(ANY_PROGRAM, run.execution))
 
     def interpreter(self) -> Interpreter:
-        """As AnyJudge."""
+        """As LocalJudge."""
         return Interpreter(self._sandbox, self._breaker)
 
     @asynccontextmanager
-    async def box(self, check: RepositoryTests) -> AsyncIterator[Box]:
-        """As AnyJudge."""
+    async def box(self, spec: BoxSpec) -> AsyncIterator[Box]:
+        """As LocalJudge."""
         try:
-            async with self._sandbox.box(await spec_of(check)) as box:
+            async with self._sandbox.box(spec) as box:
                 yield box
-            self._breaker.note("")
+            self._breaker.note(False)
         except SandboxError as error:
             if self.broken:
                 raise
-            self._breaker.note(str(error))
+            self._breaker.note(True, str(error))
             raise RolloutLostError(str(error)) from error
 
     async def _judge(self, task: Task, program: str) -> Execution:
@@ -163,14 +185,13 @@ class Judge(AnyJudge):
             features = partial(self._references.features, key, task)
             first = self._references.known_features(key) or prepared.first_features
             execution = await again(first)
-            in_time = execution.verdict is not Verdict.TIMEOUT
-            if prepared.runs_alone and in_time and not cannot_be_judged(execution):
-                return execution  # no proxy is there that could do more, and time was enough
             execution = await settled(task, first, execution, again, features)
-            if program != task.reference and self._references.fails_too(key, execution):
+            why = self._references.why_it_fails_too(key, execution)
+            if why is not None and program != task.reference:
                 execution = replace(
-                    execution, verdict=Verdict.INFRA, detail=FAILS_TOO + execution.detail
-                )
+                    execution, verdict=Verdict.UNJUDGED, cause=Cause.REFERENCE,
+                    detail=f"{REFERENCE_FAILS}{why}",
+                )  # fmt: skip
             return execution
         except SandboxError as error:
             if self._sandbox.broken:
@@ -178,27 +199,64 @@ class Judge(AnyJudge):
             return Execution(Verdict.INFRA, detail=str(error))
 
     async def _execute(self, task: Task, program: str, features: ProxyFeatures) -> Execution:
-        prepared = self._prepare(task)
-        if prepared.runs_alone:
-            return await self._exchanges.run(prepared, task.checker, program, features)
-        execution = decide(await self._sandbox.run(prepared.checked(program, features)))
-        # what a test reads of a database is the program's word
-        return replace(execution, forgeable=execution.forgeable or prepared.parses_databases)
+        workbench, kind = self._workbench(task, features), kind_of(task.checks[0])
+        try:
+            return await kind.judge(workbench, task.checks, task, program)
+        except SandboxError:
+            if self.broken:
+                raise
+            return await kind.judge(workbench, task.checks, task, program)  # in other boxes
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
-        features = ProxyFeatures(time_factor=LONGEST)
-        prepared, reference = self._prepare(task), task.reference or ""
-        if prepared.runs_alone:
-            return await self._exchanges.answers(prepared, reference, features)
-        result = await self._sandbox.run(prepared.checked(reference, features))
-        report = parse_report(result.report[1:])
-        return decide(result), report.answers if report else []
+        workbench = self._workbench(task, ProxyFeatures(time_factor=LONGEST))
+        kind = cast("AsksReference[Any]", kind_of(task.checks[0]))
+        return await kind.answers(workbench, task.checks, task)
 
-    def _prepare(self, task: Task) -> PreparedTask:
-        if not (prepared := self._prepared.get(id(task))):
-            prepared = PreparedTask(task, self.limits, self.stop_early)
+    def _workbench(self, task: Task, features: ProxyFeatures) -> TaskWorkbench:
+        return TaskWorkbench(self._runner, task, self._prepare(task), features)
+
+    async def _prepared_now(self, task: Task) -> PreparedTask:
+        """The prepared task, made anew where files that it names have changed since."""
+        if id(task) not in self._prepared:
+            require_fields(task)
+        return self._prepare(task, await self._surroundings(task))
+
+    async def _surroundings(self, task: Task) -> tuple[str, ...]:
+        """The task's surroundings as they are now. Trees are looked at in a thread."""
+        if names_files(task):
+            return await asyncio.to_thread(surroundings_of, task)
+        return surroundings_of(task)
+
+    def adopt(self, prepared: PreparedTask | UnpreparableTask) -> None:
+        """Judge by what another process has made of a task, with this judge's limits."""
+        self._prepared[id(prepared.task)] = prepared
+
+    def _prepare(self, task: Task, surroundings: tuple[str, ...] | None = None) -> PreparedTask:
+        prepared = self._prepared.get(id(task))
+        if isinstance(prepared, UnpreparableTask):
+            raise prepared.error.with_traceback(None)
+        if prepared is None or surroundings not in (None, prepared.surroundings):
+            prepared = PreparedTask(task, self.limits, self.stop_early, surroundings)
             self._prepared[id(task)] = prepared
         return prepared
+
+
+def may_change(execution: Execution) -> bool:
+    """Whether other features may change the verdict. A stand-in for an object can do nothing, and
+    that may be just what a test expects.
+    """
+    on_stand_ins = execution.verdict is Verdict.PASS and OBJECTS in execution.changes
+    return on_stand_ins or execution.verdict in MAY_NEED_FEATURES
+
+
+def refuted(execution: Execution, exact: Execution) -> Execution:
+    """A pass after an exact run, which may show that it is none. One that comes to no end shows
+    nothing: the program may have chosen that, or the test loops over what the program lets grow.
+    """
+    if exact.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.INFRA):
+        return exact
+    is_open = exact.verdict is not Verdict.PASS
+    return replace(execution, forgeable=execution.forgeable or is_open)
 
 
 async def settled(
@@ -211,25 +269,41 @@ async def settled(
     test's, a program may change too; any other change makes a pass forgeable. `needed` runs the
     reference.
     """
-    passed = execution.verdict is Verdict.PASS
-    failed = cannot_be_judged(execution) or execution.verdict in MAY_NEED_FEATURES
-    features: ProxyFeatures | None = first
-    if task.reference is None:
-        features = replace(first, mutates=ARGUMENTS in execution.changes)
-    elif failed or (passed and any(what != ARGUMENTS for what in execution.changes)):
+    failed, passed = may_change(execution), execution.verdict is Verdict.PASS
+    features: ProxyFeatures | None = None
+    if task.reference is not None and (
+        failed or (passed and {*execution.changes} - {ARGUMENTS, SUBCLASSES, ALIASES})
+    ):
         features = await needed()
-    if failed and features and replace(features, changes=first.changes) != first:
-        execution, first = await again(features), features
-    if failed and features and task.reference is not None and cannot_be_judged(execution):
+        if failed and features and replace(features, changes=first.changes) != first:
+            execution, first = await again(features), features
+    while (task.reference is None or (passed and not features)) and may_change(execution):
+        wider = first.widened(execution.changes)
+        if wider == first:
+            break
+        execution, first = await again(wider), wider
+    if failed and features and execution.cause in REFUTABLE:
         # the reference never makes the check do this, so the program is wrong
-        execution = replace(
-            execution, verdict=Verdict.WRONG, detail=execution.detail.removeprefix(CANNOT)
-        )
-    changes = set(execution.changes) - (features or first).changes
+        execution = replace(execution, verdict=Verdict.WRONG, cause=Cause.PROGRAM)
+    if passed and features and OBJECTS in {*execution.changes} - features.changes:
+        # the reference answers data, and an object of the program's may do what a test forbids
+        wider = replace(first, objects=True)
+        execution = refuted(execution, run := await again(wider))
+        first = wider if execution is run else first
+    is_hidden = (ARGUMENTS in execution.changes and not first.mutates) or (
+        ALIASES in execution.changes and not first.aliases
+    )
+    if execution.verdict is Verdict.PASS and is_hidden:
+        # the test may mind what the program changes, in its arguments or through another name
+        execution = refuted(execution, await again(replace(first, mutates=True, aliases=True)))
+    allowed = (features or first).changes
+    changes = {*execution.changes} - allowed - NO_CHANGES
     if not first.mutates:
         changes.discard(ARGUMENTS)  # none of these has reached the test
-    forgeable = execution.forgeable or bool(changes)
-    return replace(execution, forgeable=forgeable, changes=())
+    # the reference passes for a stand-in, and does not with its objects
+    on_stand_ins = OBJECTS in allowed and OBJECTS in execution.changes and not first.objects
+    forgeable = execution.forgeable or bool(changes) or on_stand_ins
+    return replace(execution, forgeable=forgeable, changes=(), with_objects=first.objects)
 
 
 def judge_all(
@@ -237,8 +311,9 @@ def judge_all(
     stop_early: bool = True, progress: Callable[[int, Execution], None] | None = None,
     allow_weak: bool = False, skip_refused: bool = False,
 ) -> list[Execution]:  # fmt: skip
-    """Judge many programs and wait; calls `progress(index, execution)` as each ends. With
-    `skip_refused`, a task that is refused gets INFRA with the reason.
+    """Judge many programs and wait; calls `progress(index, execution)` as each ends. A task that
+    cannot be judged is UNJUDGED, and the others count; with `skip_refused` one whose tool is not
+    installed, too.
 
     It may be called where an event loop runs, as in a notebook: the judge then runs in a thread of
     its own, and so does `progress`. Raises like Judge.

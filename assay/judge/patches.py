@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from assay.judge.line_ends import plain, with_line_ends
+
 Read = Callable[[str], str | None]
 """The text of a file by its path in the tree; None where there is none."""
 HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
@@ -25,6 +27,8 @@ CONTEXT = 3
 """Lines that a written diff shows around a change."""
 LONGEST_PATH = 1000
 MOST_PARTS = 20
+MOST_EMPTY = 9
+"""Lines that are looked at, where empty ones follow each other in a hunk."""
 SIGNATURE = "-- "
 """The line after a diff in a message that git has made."""
 NO_END = "\\ No newline at end of file"
@@ -155,14 +159,14 @@ def _hunk(lines: list[str], at: int, head: re.Match[str]) -> tuple[Hunk, int]:
     old, new = list[str](), list[str]()
     ends_old = ends_new = False
     while at < len(lines):
-        line = lines[at]
+        line = " \r" if lines[at] == "\r" else lines[at]  # the space of an empty line is lost
         sign, done = line[:1] or " ", old_left <= 0 and new_left <= 0
         if sign == "\\":
             before = lines[at - 1][:1]
             ends_old, ends_new = ends_old or before != "+", ends_new or before != "-"
             at += 1
             continue
-        blank = not line and (done or not any(lines[at : at + 2]))
+        blank = not line and (done or not _goes_on(lines, at))
         if sign not in " +-" or blank or _is_names(lines, at) or (done and line == SIGNATURE):
             break
         if sign != "+":
@@ -177,9 +181,18 @@ def _hunk(lines: list[str], at: int, head: re.Match[str]) -> tuple[Hunk, int]:
     return Hunk(int(head[1]), int(head[3]), *texts), at
 
 
+def _goes_on(lines: list[str], at: int) -> bool:
+    """Whether an empty line is one of a hunk's, whose space is lost: another line of it follows."""
+    if any(lines[at : at + 2]):
+        return True
+    after = next(filter(None, lines[at : at + MOST_EMPTY]), "")
+    return after[:1] in (" ", "+", "-") and after != SIGNATURE
+
+
 def apply(changes: Sequence[FileChange], read: Read) -> dict[str, str | None]:
     """The files that the changes make of those that `read` gives: texts by path, None for one that
-    is removed. Raises PatchError where a change does not fit.
+    is removed. Where only line ends keep a change from fitting, the file's stay. Raises PatchError
+    where a change does not fit.
     """
     after: dict[str, str | None] = {}
     parts = Counter[str | None]()
@@ -207,6 +220,21 @@ def apply(changes: Sequence[FileChange], read: Read) -> dict[str, str | None]:
 
 
 def _applied(text: str, change: FileChange) -> str:
+    """The text that a change makes of a file's, in which it keeps the file's line ends where it has
+    others.
+    """
+    try:
+        return _replaced(text, change)
+    except PatchError:
+        hunks = tuple(
+            replace(hunk, old=plain(hunk.old), new=plain(hunk.new)) for hunk in change.hunks
+        )
+        if plain(text) == text and hunks == change.hunks:
+            raise
+        return with_line_ends(text, _replaced(plain(text), replace(change, hunks=hunks)))
+
+
+def _replaced(text: str, change: FileChange) -> str:
     """The text with each hunk at its line; or, if that holds something else, at the first place
     after the hunk before it.
     """

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
+from typing import Any
 
+from assay.bounded import size_of
+from assay.checks import AnyCheck
 from assay.errors import DataError
-from assay.judge.checkers import CHECKERS
-from assay.judge.codec import dumps
-from assay.judge.kinds.calls import RECOMPUTED
-from assay.judge.kinds.find import kind_of
-from assay.judge.kinds.kind import ProgramRun
-from assay.judge.task_code import is_harmless, looks_at_identity, only_asserts, only_binds, parsed
+from assay.judge.checkers import checker_named
+from assay.judge.identity import digest_of_task, surroundings_of
+from assay.judge.kinds.calls import RECOMPUTED_TEXT
+from assay.judge.kinds.find import family, kind_of, texts_for_worker
+from assay.judge.kinds.kind import InWorker, Kind
+from assay.judge.task_code import (
+    is_harmless,
+    looks_at_identity,
+    node_classes,
+    only_binds,
+)
+from assay.judge.task_fields import require_fields
+from assay.judge.worker_messages import ALIASES, ARGUMENTS, ARRAYS, OBJECTS, SUBCLASSES
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import HASH_SEEDS, Pool, Program, Result
+from assay.sandbox.program import HASH_SEEDS, Pool, Program
 from assay.types import Task
 
 SLACK = 4.0
@@ -38,13 +48,45 @@ class ProxyFeatures:
     """What of the test's the reference changes."""
     time_factor: float = 1.0
     """Multiplies the time limits."""
+    arrays: bool = False
+    """The test has numpy's values as numpy's; else they become Python's."""
+    subclasses: bool = False
+    """Instances of subclasses of list, dict and other data that can change are objects."""
+    aliases: bool = False
+    """Objects of answers that are one in the program are one in the test."""
+
+    def with_values(self, changes: Collection[str]) -> ProxyFeatures:
+        """The features with those of single values that an execution shows a need of."""
+        return replace(
+            self,
+            arrays=self.arrays or ARRAYS in changes,
+            aliases=self.aliases or ALIASES in changes,
+            subclasses=self.subclasses or (self.objects and SUBCLASSES in changes),
+        )
+
+    def widened(self, changes: Collection[str]) -> ProxyFeatures:
+        """The features with all those. What the program may change of the test's comes last, for it
+        makes a pass forgeable.
+        """
+        wider = self.with_values(changes)
+        if {OBJECTS, SUBCLASSES} & {*changes}:
+            wider = replace(wider, objects=True)
+        if wider == self and ARGUMENTS in changes:
+            wider = replace(wider, mutates=True)
+        return wider
 
 
 NO_FEATURES = ProxyFeatures()
-FEATURES_TO_TRY = tuple(
-    ProxyFeatures(objects, mutates) for objects in (False, True) for mutates in (False, True)
-)
-"""What to try, in this order, until the reference passes."""
+NEEDS_OBJECTS = "objects"
+"""Of a task that says so."""
+
+
+def features_to_try(task: Task) -> list[ProxyFeatures]:
+    """What to try, in this order, until the task's reference passes."""
+    with_objects = (True,) if task.needs == NEEDS_OBJECTS else (False, True)
+    return [
+        ProxyFeatures(objects, mutates) for objects in with_objects for mutates in (False, True)
+    ]
 
 
 def time_factor(cpu_seconds: float, limit: float) -> float:
@@ -53,7 +95,9 @@ def time_factor(cpu_seconds: float, limit: float) -> float:
 
 
 USES_FILES = re.compile(
-    r"(?<![.\w])open\(|\b(?:os\.(?!path\.(?!exists|isfile|isdir))|tempfile|shutil|sqlite3|Path\()"
+    r"(?<![.\w])open\(|\.(?:read|write)_(?:text|bytes)\(|\.(?:iterdir|is_file|is_dir)\("
+    r"|\b(?:os\.(?!path\.(?!exists|isfile|isdir))|tempfile|shutil|sqlite3|Path\(|tmp_path"
+    r"|(?:glob|fileinput|filecmp|linecache)\.)"
 )
 """In a test that may share files with the program."""
 WRITES = re.compile(
@@ -66,14 +110,23 @@ RUNS_FILES = re.compile(
     r"|(?:np|numpy)\.load|read_(?:pickle|hdf)|load_extension|sys\.path|fileConfig|dbm)\b"
 )
 """In a test that might run what a program has written: it shares no files."""
-ELSEWHERE = re.compile(r"[\"']/|\b(?:tempfile|getcwd|abspath|chdir|resolve|home|patch|mock)\b")
+ELSEWHERE = re.compile(
+    r"[\"']/|\b(?:tempfile|getcwd|abspath|absolute|chdir|resolve|home|patch|mock)\b"
+)
 """In a test of which files may lie outside the folder."""
 DOUBT = "this test works with files that the program cannot have"
 UNREACHED = re.compile(
-    r"\b(?:patch(?:\.\w+)?\(|(?:asdict|astuple)\(|getsource|os\.environ|sys\.argv|pickle\.|pandas\b"
-    r"|assert(?:Logs|Warns)|pytest\.warns|caplog\b|monkeypatch\b|catch_warnings|ExceptionGroup\b"
-    r"|Unicode\w+Error\b|__context__|__notes__|(?:e|err|error|exc\w*|value)\.(?:errno|filename|pos)\b)"
+    r"\b(?:patch(?:\.\w+)?\(|(?:asdict|astuple)\(|getsource|environ\b|argv\b|pickle\.|pandas\b"
+    r"|dataclasses\.fields\(|addHandler\(|(?:simplefilter|filterwarnings)\(\s*[\"'](?:error|always)"
+    r"|getcontext\(\)\.\w+\s*=[^=]"
+    r"|assert(?:Logs|Warns)|pytest\.warns|caplog\b|recwarn\b|monkeypatch\.|catch_warnings"
+    r"|Unicode\w+Error\b|__context__)"
 )
+CONSOLE = re.compile(
+    r"monkeypatch\.(?:undo\(|setattr\(\s*[\"']?"
+    r"(?:builtins(?:\.|,\s*[\"'])(?:input|print)|sys(?:\.|,\s*[\"'])std(?:in|out|err))[\"'])"
+)
+"""What a test replaces that the program gets too."""
 REPLACED = re.compile(
     r"^[ \t]*(\w+)(?:\.\w+)*\.(?!std|input\b|print\b)\w+[ \t]*=[^=]", re.MULTILINE
 )
@@ -84,47 +137,38 @@ NUMERIC = re.compile(r"^[ \t]*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MU
 HAS_NUMPY = find_spec("numpy") is not None
 
 
-def node_classes(task: Task) -> list[list[str]]:
-    """Name and source of each plain class that the setup defines, after the setup's imports. The
-    program has them too, without the methods that the prompt does not speak of.
-    """
-    body = parsed(task.setup).body if "class " in task.setup else []
-    text = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
-    classes: list[list[str]] = []
-    names = {"object"}
-    for part in body:
-        if isinstance(part, ast.Import | ast.ImportFrom):
-            classes.append(["", ast.unparse(part)])
-        elif isinstance(part, ast.ClassDef) and part.name != task.entry_point:
-            if not all(isinstance(base, ast.Name) and base.id in names for base in part.bases):
-                continue
-            if not re.search(rf"\b{part.name}\b", text):
-                part.body = [statement for statement in part.body if _is_of_data(statement)] or [
-                    ast.Pass()
-                ]
-            names.add(part.name)
-            classes.append([part.name, ast.unparse(part)])
-    return classes if any(name for name, _ in classes) else []
+@dataclass(frozen=True, slots=True)
+class UnpreparableTask:
+    """A task that cannot be judged, whatever the program is."""
+
+    task: Task
+    error: Exception
+    """Why: DataError or CodecError."""
+    size: int = 0
+    """About how many bytes it takes."""
 
 
-def _is_of_data(part: ast.stmt) -> bool:
-    return not isinstance(part, ast.FunctionDef) or part.name.startswith("__")
+def weight_of(part: int | PreparedTask | UnpreparableTask) -> int:
+    """About the bytes of a prepared task; none of the id that is its key."""
+    return 0 if isinstance(part, int) else part.size
 
 
 class PreparedTask:
-    """A task that is judged with these limits. Raises DataError for exchanges beside other
-    checks, and for test functions that cannot be run.
+    """A task that is judged with these limits. surroundings: what `surroundings_of` the task says;
+    it is asked where none are passed. Raises DataError for exchanges beside other checks, and for
+    test functions that cannot be run.
     """
 
-    def __init__(self, task: Task, limits: Limits, stop_early: bool) -> None:
-        self._task, self._limits, self._stop_early = task, limits, stop_early
+    def __init__(
+        self, task: Task, limits: Limits, stop_early: bool,
+        surroundings: tuple[str, ...] | None = None,
+    ) -> None:  # fmt: skip
+        require_fields(task)
+        self.task, self._limits, self._stop_early = task, limits, stop_early
         self.checks = task.checks
         self._kinds = [(kind_of(check), check) for check in task.checks]
-        in_worker = {kind.in_worker for kind, _ in self._kinds}
         self.language = language_named(task.language)
-        self.runs_alone = False in in_worker or not self.language.warm
-        """Whether each check is a run of the program, without a worker."""
-        if len(in_worker) > 1:
+        if len(set(map(family, task.checks))) > 1:
             raise DataError(
                 f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
             )
@@ -136,23 +180,19 @@ class PreparedTask:
         sources = [code for kind, source in self._kinds for code in kind.code(source)]
         self._sources = sources
         self._setup = task.setup if sources or not only_binds(task.setup) else ""
-        is_table = task.reference is not None or (
-            not task.entry_point[:1].isupper()  # instances of a class are no data
-            and all(
-                is_harmless([source]) and only_asserts(source, task.entry_point)
-                for source in sources
-            )
-        )
-        self.first_features = ProxyFeatures(objects=not is_table)
+        self.first_features = ProxyFeatures(objects=task.needs == NEEDS_OBJECTS)
         """What a program is judged with first."""
-        large = any(getattr(check, "expected", "") == dumps(RECOMPUTED) for check in task.checks)
+        large = any(getattr(check, "expected", "") == RECOMPUTED_TEXT for check in task.checks)
         self._recomputing = (task.reference or "") if large else ""
         if not all(kind.judges(self.language) for kind, _ in self._kinds):
             raise DataError(
                 f"task {task.id!r}: a program in {self.language.title} can only read and print, or"
                 " be called; give it exchanges or calls"
             )
+        self._imports = {name for kind, check in self._kinds if (name := imports_of(kind, check))}
         self.numeric = any(map(NUMERIC.search, (task.setup, *sources)))
+        whole = (task.checker, task.reference or "")
+        self._has_arrays = self.numeric or any(map(NUMERIC.search, whole))
         text = "\n".join([self._setup, *sources])
         uses_files = USES_FILES.search(text) is not None
         self.shares_files = uses_files and not (task.large or RUNS_FILES.search(text))
@@ -161,25 +201,34 @@ class PreparedTask:
         """Whether the test reads what a program wrote by much code that is no Python."""
         known_place = self.shares_files and not ELSEWHERE.search(text)
         self._doubt = DOUBT if uses_files and not known_place else ""
-        if UNREACHED.search(text) or {*REPLACED.findall(text)} & {*IMPORTED.findall(text)}:
+        if UNREACHED.search(CONSOLE.sub("", text)) or {*REPLACED.findall(text)} & {
+            *IMPORTED.findall(text)
+        }:
             self._doubt = UNREACHED_DOUBT
         self.hash_seed = task.hash_seed % HASH_SEEDS
-        rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
-        rules += [str(self.hash_seed), repr(self.language), *self.language.versions()]
-        rules += [kind.surroundings(check) for kind, check in self._kinds]
-        rules.append(str(node_classes(task)))
-        identity = json.dumps([[*map(repr, task.checks)], rules, asdict(limits)]).encode()
-        self.digest = hashlib.blake2b(identity, digest_size=32).digest()
-        """Differs for every other task and every other limits."""
+        self.surroundings = surroundings_of(task) if surroundings is None else surroundings
+        self.digest = digest_of_task(task, limits, stop_early, self.surroundings)
+        """Differs for every other task, other surroundings and other limits."""
 
-    def runs(self, program: str) -> list[ProgramRun]:
-        """The runs of a program that decide the checks, where it runs alone."""
-        return self._kinds[0][0].runs(self.checks, self._task, program, self.language)
+    @cached_property
+    def size(self) -> int:
+        """About how many bytes it takes, which is long to find out."""
+        return size_of(self)
 
-    def read(self, at: int, result: Result) -> str:
-        """The answer to the check at this place, from a run of the reference."""
-        kind, check = self._kinds[at]
-        return kind.read(check, result)
+    def complete(self) -> None:
+        """Make what the first program would, and forget what only that needs. Raises DataError and
+        CodecError.
+        """
+        self._shared_fields, self._steps, self._keeps_worker  # noqa: B018
+        self._kinds, self._sources = [], []
+        self.size  # noqa: B018
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, once it is complete."""
+        return {**self.__dict__, "language": self.task.language}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, language=language_named(state["language"]))
 
     def key(self, program: str) -> bytes:
         """The key of a program's verdict in the cache."""
@@ -192,32 +241,43 @@ class PreparedTask:
             "program": program,
             "mutates": features.mutates,
             "objects": features.objects,
+            "numpy": features.arrays or self._has_arrays,
+            "subclasses": features.subclasses,
+            "aliases": features.aliases,
         }
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
             keeps_companion=self._keeps_worker and not features.objects,
             pool=self._pool(program),
             time_factor=features.time_factor,
-            steps=max(1, sum(kind.own_time for kind, _ in self._kinds)),
+            steps=self._steps,
         )
 
     def _pool(self, program: str) -> Pool:
-        writes = self.shares_files or bool(WRITES.search(f"{program}\n{self._task.reference}"))
-        if self._task.large or writes:
-            return Pool("", self.hash_seed, writes=writes, large=self._task.large)
-        return pool_for(program, numeric=self.numeric, hash_seed=self.hash_seed)
+        writes = self.shares_files or bool(WRITES.search(f"{program}\n{self.task.reference}"))
+        if self.task.large or writes:
+            imports = " ".join(sorted(self._imports))
+            return Pool(imports, self.hash_seed, writes=writes, large=self.task.large)
+        pool = pool_for(program, numeric=self.numeric, hash_seed=self.hash_seed)
+        return pool._replace(imports=" ".join(sorted({*self._imports, *pool.imports.split()})))
+
+    @cached_property
+    def _steps(self) -> int:
+        pairs = [(kind, check) for kind, check in self._kinds if isinstance(kind, InWorker)]
+        return max(1, sum(kind.steps(check) for kind, check in pairs))
 
     @cached_property
     def _keeps_worker(self) -> bool:
         """Whether a worker that has run the job on data may take another."""
-        checker = "" if self._task.checker in CHECKERS else self._task.checker
+        checker = "" if checker_named(self.task.checker) else self.task.checker
         code = [self._setup, *self._sources]
-        return not (self._recomputing or checker) and is_harmless(code)
+        return not (self._recomputing or checker or self._imports) and is_harmless(code)
 
     @cached_property
     def _shared_fields(self) -> str:
         """The fields of a CheckJob that all programs share: the inside of a JSON object."""
-        task = self._task
+        task = self.task
+        kinds = [(kind, check) for kind, check in self._kinds if isinstance(kind, InWorker)]
         fields = {
             "reply_mb": self._limits.reply_mb,
             "entry_point": task.entry_point,
@@ -230,10 +290,19 @@ class PreparedTask:
             "reference": self._recomputing,
             "stop_early": self._stop_early,
             "large": task.large,
-            "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
-            "checks": [[kind.wire.__module__, kind.wire(check)] for kind, check in self._kinds],
+            "checks": [[kind.wire.__module__, kind.wire(check)] for kind, check in kinds],
+            "kinds": {
+                name: text
+                for kind in {kind for kind, _ in kinds}
+                for name, text in texts_for_worker(kind).items()
+            },
         }
         return json.dumps(fields)[1:]
+
+
+def imports_of(kind: Kind[Any], check: AnyCheck) -> str:
+    """What a worker must have imported for a check. Raises NotInstalledError."""
+    return kind.imports(check) if isinstance(kind, InWorker) else ""
 
 
 def pool_for(*sources: str, numeric: bool = False, hash_seed: int = 0) -> Pool:

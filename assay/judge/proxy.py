@@ -4,16 +4,16 @@ object that is reached by further requests.
 
 from __future__ import annotations
 
-import builtins
-import random
+import contextlib
 import sys
+import weakref
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from threading import RLock
 from types import BuiltinFunctionType, FunctionType, MethodType, TracebackType
 from typing import Any
 
+from assay.judge.aliases import Aliases
 from assay.judge.codec import SHOWN, STEERING, Json, Packer, Unpacker, exception, raised
 from assay.judge.codec_types import (
     BUILTINS,
@@ -21,31 +21,42 @@ from assay.judge.codec_types import (
     CodecError,
     Opaque,
     TooLargeError,
+    class_name,
     collapsed,
+    is_mutable,
     plain_numpy,
     rebuild_numpy,
 )
-from assay.judge.files import SharedFiles
-from assay.judge.protocol import CheckJob
-from assay.judge.remote import (
-    Function,
+from assay.judge.console import Console
+from assay.judge.objects import (
+    COMPARISONS,
+    ExpectedObjects,
+    Objects,
     RemoteClass,
     RemoteRef,
     awaited,
+    function,
+    is_function,
     is_remote,
     items,
-    make,
     ref_of,
     take_name,
 )
+from assay.judge.one_at_a_time import OneAtATime
 from assay.judge.requests import RemoteProgram, Requests
 from assay.judge.shared_data import SetupInstances, SharedObjects
-from assay.judge.unpack_objects import Objects
+from assay.judge.shared_files import SharedFiles
+from assay.judge.worker_messages import ALIASES, ARGUMENTS, OBJECTS, SUBCLASSES, CheckJob
 from assay.sandbox.sockets import FramedSocket
 
-SEED = random.seed
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
-OF_NUMPY = "this test uses what the program answers as a value of numpy's"
+PURE_OPERATIONS = (*COMPARISONS, "__hash__", "getattr", "isinstance", "issubclass", "plain")
+"""Operations that change no object of the program's, or only in a way that no test could mean."""
+CLOSE = {"close": 0}
+"""What is thrown into a generator to end it."""
+GROUP_DEPTH, PARTS_OF_ERROR = 50, 20
+"""How deep groups of exceptions may be nested, and for how many parts of a value one counts."""
+SCALARS = (type(None), bool, int, float, complex, str, bytes)
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
 
@@ -56,12 +67,10 @@ class Connection(RemoteProgram):
     def __init__(self, sock: FramedSocket, job: CheckJob) -> None:
         super().__init__(job)
         self.requests = Requests(sock, self._raised)
+        self.expected = ExpectedObjects()
         self.requests.expects_exit = "SystemExit" in str(job["checks"])
         self.absent = ""
         """The first name that a check used and the program does not define."""
-        self.foreign = ""
-        """What the program has answered that does more there than here. Only a test that is about
-        more than data is in doubt then: else a program could choose not to be judged."""
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
         self.nodes = SetupInstances(0)
@@ -69,12 +78,15 @@ class Connection(RemoteProgram):
         self.shared.files = SharedFiles() if job["files"] else None
         self.arrivals = Arrivals(self)
         self.console = Console(self.packer.pack, self.ask)
+        self._aliases = Aliases()
         self.answers: list[Any] = []
-        """The last answer of a test that gets only data."""
-        self._lock = RLock()  # one thread of a test at a time asks the program
+        """The last answer, where that is surely data."""
+        self._turn = OneAtATime()
+        self._unclosed: list[RemoteRef] = []
+        """Generators to close with the next request."""
+        self.is_over = False
+        """Whether the tests have ended, so that nothing is asked any more."""
         self._functions: list[Callable[..., Any]] = []
-        self.changes = set[str]()
-        """What of the test's the program has changed: `arguments`, or a file's name."""
 
     def load(self) -> None:
         """Send the program."""
@@ -94,20 +106,28 @@ class Connection(RemoteProgram):
 
     def call(
         self, target: str | int, arguments: tuple[Any, ...], keywords: dict[str, Any],
-        made_by_test: bool = False,
+        made_by_test: bool = False, constructs: bool = False,
     ) -> Any:  # fmt: skip
         """Call something of the program's."""
-        with self._lock:
+        with self._turn:
             self.requests.count += 1  # even where an argument cannot be sent
             passed = (*arguments, *keywords.values())
+            if any(map(self._aliases.has, passed)):
+                self.changes.add(ALIASES)
             plain = [*map(self.packer.pack, passed)] if self.job["identity"] else []
             packed = [*map(self.shared.pack, passed)]
             by_name = dict(zip(keywords, packed[len(arguments) :], strict=True))
             parts = (target, packed[: len(arguments)], by_name)
-            packed_answer = self._request("call", parts, type(target) is int)
+            shares = type(target) is int or self.job["aliases"]
+            packed_answer = self._request("call", parts, shares, constructs)
+            if type(target) is str:
+                self.by_name = self.requests.number
             self.forgeable |= packed_answer in plain
             answer = self.arrivals.value(packed_answer, made_by_test)
-            self.answers = [] if self.arrivals.objects else [answer]
+            if not shares:
+                self._aliases.add(answer)
+            is_data = not self.arrivals.objects or type(answer) in SCALARS
+            self.answers = [answer] if is_data else []
             return answer
 
     def call_packed(self, target: str, call: list[Json], kind: str = "answer") -> Json:
@@ -116,6 +136,7 @@ class Connection(RemoteProgram):
 
     def name(self, name: str) -> Any:
         """A global of the program. Raises NameError where it has none of that name."""
+        had_objects = OBJECTS in self.changes
         answer = self.ask("name", name)
         if type(answer) is not list or len(answer) > 1:
             raise self.requests.fail("forbidden", "a reply of the wrong shape")
@@ -124,6 +145,8 @@ class Connection(RemoteProgram):
             raise NameError(f"name {name!r} is not defined")
         (value,) = answer
         if isinstance(value, Opaque):
+            if class_name(value) == "function" and not had_objects:
+                self.changes.discard(OBJECTS)  # a function can be called without its object
             value = self.function(name)
         if type(value).__name__ == "module":
             if name in sys.stdlib_module_names:
@@ -138,21 +161,48 @@ class Connection(RemoteProgram):
 
     def function(self, name: str) -> Any:
         """A global by its name; it is looked up when it is used."""
-        return make(Function, RemoteRef(self, name))
+        return function(self, name)
+
+    def is_shared(self, value: object) -> bool:
+        """Whether it is of a kind of which the program may have answered with the test's own."""
+        is_data = is_mutable(value) or self.nodes.has(value)
+        return is_data or any(value is it for it in self._functions)
 
     def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
-        with self._lock:
+        with self._turn:
             return self.arrivals.value(self._request(kind, parts, True))
 
-    def _request(self, kind: str, parts: tuple[Json, ...], shares: bool = False) -> Json:
-        """A request and the packed value that answers it. `shares`: whether the program may change
-        the value later.
+    def close(self, ref: RemoteRef) -> Any:
+        """End a generator as `close` does: what `items` answers. None where nothing can be asked:
+        a generator may be collected while the program answers, and is closed afterwards.
         """
+        if self.is_over or self._turn.is_mine():
+            self._unclosed.append(ref)
+            return None
+        return self.ask("items", ref.target, 1, CLOSE)
+
+    def _close_late(self, ref: RemoteRef) -> None:
+        """As `close`, of a generator that nobody has any more, so what it raises is lost."""
+        with contextlib.suppress(Exception):
+            self._request("items", (ref.target, 1, CLOSE), True)
+
+    def _request(
+        self, kind: str, parts: tuple[Json, ...], shares: bool = False, constructs: bool = False
+    ) -> Json:
+        """A request and the packed value that answers it. `shares`: whether the program may change
+        the value later. `constructs`: it is an object that the test makes of plain data.
+        """
+        while self._unclosed and not self.is_over:
+            self._close_late(self._unclosed.pop())
         self.console.tell()
         self.arrivals.may_stop = parts[0] in ("await", "__next__")
+        is_pure = kind == "name" or (kind == "operate" and parts[0] in PURE_OPERATIONS)
+        self.epoch += not (is_pure or constructs)
+        dropped, self.dropped = self.dropped, []
+        changes = self.shared.tell()
         reply = self.requests.request(
-            kind, parts, shares, self.shared.tell(), on_callback=self._call_back
+            kind, parts, shares, changes, dropped, on_callback=self._call_back
         )
         value, changes = self.requests.parts(reply, 2)
         self._take(changes)
@@ -173,7 +223,7 @@ class Connection(RemoteProgram):
 
     def _may_change(self) -> bool:
         """Whether what the program makes of an object of the test's is made here too."""
-        self.changes.add("arguments")
+        self.changes.add(ARGUMENTS)
         return self.job["mutates"]
 
     def _call_back(self, parts: list[Json]) -> None:
@@ -186,7 +236,8 @@ class Connection(RemoteProgram):
         if type(arguments) is not list or type(keywords) is not dict:
             raise fail("forbidden", "a malformed call")
         try:
-            answer = "returned", self.packer.pack(function(*arguments, **keywords))
+            with self._turn.passed_on():
+                answer = "returned", self.packer.pack(function(*arguments, **keywords))
         except Exception as error:  # noqa: BLE001  the check's own function: its caller gets what it raises
             if isinstance(error, AssertionError) and error is not self.requests.raised:
                 detail = f"AssertionError: {error} in a function that the check passes"
@@ -212,7 +263,8 @@ class Connection(RemoteProgram):
                 at = len(self._functions)
                 self._functions.append(value)
             name = getattr(value, "__name__", type(value).__name__)
-            return {"callback": [at, str(name), str(value.__doc__ or "")]}
+            parts = partial_parts(value)
+            return {"callback": [at, str(name), str(value.__doc__ or ""), self.packer.pack(parts)]}
         if self.packer.quiet:
             raise CodecError("no data")
         raise self.cannot(f"this test passes a {type(value).__name__} object to the program")
@@ -230,12 +282,24 @@ class Connection(RemoteProgram):
         else.
         """
         if is_remote(value):
+            self.expected.give(ref_of(value).target)
             return ref_of(value).packed
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {"named": [type(value).__name__, value._fields, self.packer.pack([*value])]}
         note_copy(value, self.doubts)
-        running = self.arrivals.running.get(id(value))
-        return running and running[0].packed
+        running = self.arrivals.running(value)
+        return running and running.packed
+
+
+def partial_parts(value: object) -> list[Any]:
+    """What functools.partial has made of a function and data that cannot change: both. Of anything
+    else nothing, for what is done to a copy would be lost.
+    """
+    if type(value) is not partial or not isinstance(value.func, FUNCTIONS):
+        return []
+    parts = [*value.args, *value.keywords.values()]
+    fixed = all(type(it) in SCALARS for it in parts)
+    return [value.func, [*value.args], value.keywords] if fixed else []
 
 
 def note_copy(value: object, doubts: dict[bool, str]) -> None:
@@ -244,7 +308,7 @@ def note_copy(value: object, doubts: dict[bool, str]) -> None:
     """
     if collapsed(value, type(value)) is not value:
         doubts[isinstance(value, MUTABLE)] = f"this test passes a copy of a {type(value).__name__}"
-    elif callable(value) and not isinstance(value, FUNCTIONS):
+    elif callable(value) and not (isinstance(value, FUNCTIONS) or partial_parts(value)):
         doubts[False] = f"this test passes a {type(value).__name__} as a function"
 
 
@@ -254,17 +318,20 @@ class Arrivals:
     def __init__(self, connection: Connection) -> None:
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
-        self.running: dict[int, tuple[RemoteRef, Any]] = {}
-        """By id: generators and coroutines that stand for the program's."""
+        self._running: dict[int, tuple[RemoteRef, weakref.ref[Any]]] = {}
+        """By id: generators and coroutines that stand for the program's. A test that drops one
+        closes it."""
         self._connection = connection
         objects = Objects(connection, self.opaque, lambda data: self.unpacker.inner(data))
         self.objects = objects if connection.job["objects"] else None
         """Where there may be classes of the program's, and so objects."""
         data: dict[str, Callable[[Json], Any]] = {"opaque": self.opaque, "numpy": self._numpy}
         self.unpacker = Unpacker({
-            **data, "graph": self._graph, "error": self.error, "builtin": self._builtin,
+            **data, "opaque": self._object, "graph": self._graph, "error": self.error,
+            "builtin": self._builtin,
             "lazy": partial(self._run, items), "callback": connection.own_function,
-            "coroutine": partial(self._run, awaited), "shared": self._shared,
+            "coroutine": partial(self._run, awaited), "shared": self._shared, "bare": self._bare,
+            "alias": self._alias,
             **(self.objects.tags if self.objects else {}),
         })  # fmt: skip
         self._data_unpacker = Unpacker(data)
@@ -285,11 +352,16 @@ class Arrivals:
         finally:
             program.made_by_test = before
 
-    def error(self, parts: list[Json]) -> BaseException:
-        """An exception of the program's, rebuilt. Raises CodecError."""
-        names, arguments, name, text, described, cause = parts
+    def error(self, parts: list[Json], depth: int = GROUP_DEPTH) -> BaseException:
+        """An exception of the program's, rebuilt, of which groups are nested at most so deep.
+        Raises CodecError.
+        """
+        names, arguments, name, text, described, cause, notes, group, fields = parts
         text = str(text)[:SHOWN]
-        error = exception(names, arguments, f"{str(name)[:100]}: {text}")
+        error = exception(names, arguments, text, f"{str(name)[:100]}: {text}")
+        if group:
+            message, errors = group
+            error = self._group(message, errors, depth)
         ends = self.may_stop and isinstance(error, StopIteration | StopAsyncIteration)
         if isinstance(error, STEERING) and not ends:
             self._connection.forgeable = True
@@ -297,25 +369,58 @@ class Arrivals:
             if self.objects is None:
                 raise CodecError("malformed exception")
             error = self.objects.error(described, error, text)
-        error.__cause__ = self.error(cause) if cause else None
+        elif name not in names:
+            self._connection.changes.add(SUBCLASSES)
+        error.__cause__ = self.error(cause, depth) if cause else None
+        for field, value in [] if described else fields:
+            if not str(field).startswith("__"):
+                vars(error)[str(field)] = self._data_unpacker.value(value)
+        if notes:
+            object.__setattr__(error, "__notes__", [*map(str, notes)])
         return error
+
+    def _group(self, message: Json, parts: list[Json], depth: int) -> ExceptionGroup[Exception]:
+        self.unpacker.left -= PARTS_OF_ERROR * len(parts)
+        if self.unpacker.left < 0 or depth == 0:
+            raise TooLargeError("a group of too many exceptions")
+        errors = [self.error(part, depth - 1) for part in parts]
+        errors_alone = [it for it in errors if isinstance(it, Exception)]  # no SystemExit
+        return ExceptionGroup(str(message)[:SHOWN], errors_alone)
 
     def _numpy(self, parts: Json) -> Any:
         """A value of numpy's; as Python's where the test takes no other."""
-        value, keep = rebuild_numpy(parts), self._connection.job["numpy"]
+        value = rebuild_numpy(parts)
         if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
             self._connection.forgeable = True
-        if keep:
+        if self._connection.job["numpy"]:
             return value
-        self._connection.foreign = OF_NUMPY
+        self._connection.made_plain = True
         return plain_numpy(value)
 
     def opaque(self, parts: Json) -> Opaque:
         """An object that may do more there than its stand-in does here, if it is a library's."""
         opaque = Opaque(parts)
         if parts[2:] in ([1], [2]):
-            self._connection.foreign = f"this test gets {opaque!r}, which stays"
+            self._connection.foreign.add(str(parts[0]))
         return opaque
+
+    def _object(self, parts: Json) -> Opaque:
+        """As `opaque`, where a job with objects has more than a stand-in, which can do nothing: a
+        test may pass for that alone, or fail.
+        """
+        if self.objects is None:
+            self._connection.changes.add(OBJECTS)
+        return self.opaque(parts)
+
+    def _bare(self, packed: Json) -> Any:
+        """Data of an object that has more than data."""
+        self._connection.changes.add(SUBCLASSES)
+        return self.unpacker.inner(packed)
+
+    def _alias(self, packed: Json) -> Any:
+        """Data of which a part is an object that the test has in another place too."""
+        self._connection.changes.add(ALIASES)
+        return self.unpacker.inner(packed)
 
     def _shared(self, parts: Json) -> Any:
         shared = self._connection.shared
@@ -336,52 +441,20 @@ class Arrivals:
         """A generator or coroutine that stands for one of the program's."""
         ref = RemoteRef(self._connection, number)
         instance = kind(ref)
-        self.running[id(instance)] = ref, instance
+        at = id(instance)
+        self._running[at] = ref, weakref.ref(instance, lambda _: self._running.pop(at, None))
         return instance
 
+    def running(self, value: object) -> RemoteRef | None:
+        """The program's generator or coroutine for which this stands."""
+        ref, instance = self._running.get(id(value), (None, None))
+        return ref if instance and instance() is value else None
+
     def _graph(self, rows: Json) -> Any:
-        connection, on_change = self._connection, partial(self._connection.changes.add, "arguments")
+        connection, on_change = self._connection, partial(self._connection.changes.add, ARGUMENTS)
         return connection.nodes.unpack(rows, self.unpacker, connection.job["mutates"], on_change)
-
-
-def is_function(value: object) -> bool:
-    """Whether it is a function of the program's."""
-    return isinstance(value, Function) or type(value).__name__ == "function"
 
 
 def is_index(number: Json, of: list[Any]) -> bool:
     """Whether `number` is an index into `of`."""
     return type(number) is int and 0 <= number < len(of)
-
-
-def in_place() -> list[Any]:
-    """What stands there now."""
-    return [sys.stdout, sys.stderr, sys.stdin, builtins.input, builtins.print]
-
-
-class Console:
-    """Tells the program, before each request, of what the test has replaced: as functions that the
-    program calls.
-    """
-
-    def __init__(self, pack: Callable[[Any], Any], ask: Callable[..., Any]) -> None:
-        self._pack, self._ask = pack, ask
-        self._own = self._told = in_place()
-
-    def seed(self, *arguments: Any, **keywords: Any) -> None:
-        """Seed `random` here and in the program."""
-        SEED(*arguments, **keywords)
-        self._ask("operate", "seed", [*map(self._pack, (*arguments, *keywords.values()))])
-
-    def tell(self) -> None:
-        """Tell the program of what was replaced since the last request."""
-        now = in_place()
-        if now == self._told:
-            return
-        self._told = now
-        out, err, in_, ask, show = (
-            None if current is before else current
-            for current, before in zip(now, self._own, strict=True)
-        )
-        streams = [out and out.write, err and err.write, in_ and in_.read, in_ and in_.readline]
-        self._ask("console", *map(self._pack, [*streams, ask, show]))

@@ -5,80 +5,108 @@ proxy features and the time that the task needs.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from assay.bounded import BoundedDict
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
 from assay.judge.codec import Unpacker, loads
+from assay.judge.edition import edition
+from assay.judge.identity import digest_of_task, surroundings_of
 from assay.judge.kinds.find import kind_of
+from assay.judge.kinds.kind import AsksReference
 from assay.judge.prepared_task import (
-    FEATURES_TO_TRY,
     NO_FEATURES,
     ProxyFeatures,
-    node_classes,
+    features_to_try,
     time_factor,
 )
-from assay.judge.verdict import is_tasks_fault
-from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict, SharedWork, installed
+from assay.judge.shared_work import SharedWork
+from assay.judge.verdict import ReferenceFailsError
+from assay.judge.verdict_cache import CACHED, NOT_LASTING
+from assay.judge.worker_messages import OBJECTS
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST
-from assay.types import Execution, Task, Verdict
+from assay.types import AnyCheck, Cause, Execution, Task, Verdict
+from assay.user_cache import added, cache_folder, mark_used
 
 log = logging.getLogger(__name__)
-VERSION = 3
-"""Of the answers' JSON: increased when the codec writes a value in another way."""
 OPAQUE = '{"opaque":'
 """Starts what is no data. Inside a JSON string the quote would be escaped."""
+FILLED_MB, SMALL_MB = 512, 16
+"""MiB of tasks with their expected values, and of each kind of fact about references."""
+MANY = 100
+"""Checks of a task that are looked through in a thread if there are more: it takes a while."""
 TRIALS = 3
 """Times that a reference is tried where it fails, each for a later program: what made it fail may
 have been the machine."""
+CUT_SHORT = frozenset((Verdict.TIMEOUT, Verdict.MEMORY))
+ALIKE = {
+    Verdict.TIMEOUT: CUT_SHORT,
+    **dict.fromkeys((Verdict.WRONG, Verdict.ERROR), frozenset(Verdict) - CUT_SHORT),
+}
+"""By verdict of a program: those of the reference with which it proves nothing."""
 Answers = Callable[[Task], Awaitable[tuple[Execution, list[str]]]]
 """Runs a task's reference on its calls; returns the execution and the answers as JSON."""
 
 
-async def with_expected_values(task: Task, answers: Answers) -> Task:
-    """The task with an expected value in every call.
+async def with_expected_values(task: Task, answers: Answers, by: Callable[[], bytes]) -> Task:
+    """The task with an expected value in every call. by: the edition of the judge that asks.
 
     Raises DataError for a call that cannot be read, or that the reference does not answer with data
     within the limits; SandboxError where the machine failed.
     """
-    for number, check in enumerate(task.checks, start=1):
-        if problem := kind_of(check).problem(check, task):
-            raise DataError(f"task {task.id!r}, call {number}: {problem}")
-    calls = tuple(check for check in task.checks if kind_of(check).is_open(check))
+    if len(task.checks) > MANY:
+        await asyncio.to_thread(require_judgeable, task)
+    else:
+        require_judgeable(task)
+    calls = tuple(check for check in task.checks if asking(check))
     if not calls or task.reference is None:
         return task
     # a checker is code of its own: what it did to the answers would stand for tasks without it
     without_checker = replace(task, checks=calls, hash_seed=0, checker="")
-    file = _cache_file(without_checker)
-    recorded = await asyncio.to_thread(_read, file, len(calls)) if file else None
+    file = await asyncio.to_thread(_cache_file, without_checker, by)
+    recorded = await asyncio.to_thread(_read, file, len(calls))
     values = recorded or await _ask_reference(without_checker, answers)
     for number, value in enumerate(values, start=1):
         if OPAQUE in value and not task.checker:
             where = f"task {task.id!r}, call {number}"
-            raise DataError(f"{where}: the reference's answer is no data; add a checker")
-    if file and not recorded:
+            raise ReferenceFailsError(f"{where}: the reference's answer is no data; add a checker")
+    if not recorded:
         await asyncio.to_thread(_write, file, values)
     left = iter(values)
-    checks = ((kind_of(check), check) for check in task.checks)
     filled = (
-        kind.closed(check, next(left)) if kind.is_open(check) else check for kind, check in checks
+        kind.closed(check, next(left)) if (kind := asking(check)) else check
+        for check in task.checks
     )
     return replace(task, checks=tuple(filled))
 
 
+def require_judgeable(task: Task) -> None:
+    """Raises DataError for a check that cannot be run."""
+    for number, check in enumerate(task.checks, start=1):
+        if problem := kind_of(check).problem(check, task):
+            raise DataError(f"task {task.id!r}, call {number}: {problem}")
+
+
+def asking(check: AnyCheck) -> AsksReference[Any] | None:
+    """The kind of a check that needs the reference's answer; None where it needs none."""
+    kind = kind_of(check)
+    return kind if isinstance(kind, AsksReference) and kind.is_open(check) else None
+
+
 async def _ask_reference(task: Task, answers: Answers) -> list[str]:
     execution, values = await answers(task)
-    if is_tasks_fault(execution):
-        raise DataError(f"task {task.id!r}: {execution.detail}; fix it")
+    if execution.verdict is Verdict.UNJUDGED:
+        error = DataError if execution.cause is Cause.TASK else ReferenceFailsError
+        raise error(f"task {task.id!r}: {execution.detail}; fix it")
     if execution.verdict is Verdict.INFRA:
         raise SandboxError(f"task {task.id!r}: its reference could not run: {execution.detail}")
     if execution.verdict is not Verdict.PASS or len(values) != len(task.checks):
@@ -86,31 +114,17 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
         advice = "fix it, leave the call or the task out, or raise the judge's limits"
         if execution.verdict is Verdict.COMPILE:
             which += f" with {', '.join(language_named(task.language).versions())}"
-        raise DataError(
+        raise ReferenceFailsError(
             f"task {task.id!r}: its own reference fails {which} ({execution.verdict}):"
             f" {execution.detail}; {advice}"
         )
     return values
 
 
-def _cache_file(task: Task) -> Path | None:
-    """Where its expected values are cached; None for a user without a home."""
-    checks, tools = list(map(repr, task.checks)), language_named(task.language).versions()
-    python = *installed(), task.hash_seed, task.large
-    parts = [VERSION, *python, task.reference, task.setup, task.entry_point, checks, tools]
-    parts += node_classes(task)
-    name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    folder = os.environ.get("XDG_CACHE_HOME") or _home_cache()
-    return Path(folder) / "assay" / "expected" / f"{name}.json" if folder else None
-
-
-@cache
-def _home_cache() -> Path | None:
-    try:
-        return Path.home() / ".cache"
-    except RuntimeError as error:
-        log.warning("expected values are not cached on disk: %s; set XDG_CACHE_HOME", error)
-        return None
+def _cache_file(task: Task, by: Callable[[], bytes]) -> Path:
+    """Where its expected values are cached."""
+    name = digest_of_task(task, by(), surroundings_of(task)).hex()
+    return cache_folder("expected") / f"{name}.json"
 
 
 def _read(file: Path, count: int) -> list[str] | None:
@@ -121,6 +135,7 @@ def _read(file: Path, count: int) -> list[str] | None:
         for value in values:
             reader.value(loads(value.encode()))
         if type(values) is list and len(values) == count:
+            mark_used(file)
             return values
         raise ValueError(f"it does not hold {count} answers")
     except FileNotFoundError:
@@ -133,8 +148,18 @@ def _read(file: Path, count: int) -> list[str] | None:
 def _write(file: Path, values: list[str]) -> None:
     try:
         write_atomically(file, json.dumps(values))
+        added(file)
     except OSError as error:
         log.warning("%s cannot be written (%s): the reference will run again", file, error)
+
+
+class Failure(NamedTuple):
+    """How often a task's reference was tried and failed, and how it failed the first time."""
+
+    times: int
+    why: str
+    verdicts: frozenset[Verdict]
+    """Of its trials, each with other features."""
 
 
 Execute = Callable[[Task, str, ProxyFeatures], Awaitable[Execution]]
@@ -147,20 +172,29 @@ class References:
         self._execute = execute
         self._answers = answers
         self._cpu_seconds = cpu_seconds
-        self._filled: SharedWork[bytes, Task] = SharedWork(CACHED)
-        self._features: SharedWork[bytes, ProxyFeatures | None] = SharedWork(CACHED)
-        self._cut_short: BoundedDict[bytes, None] = BoundedDict(CACHED)
+        self._filled: SharedWork[bytes, Task | None] = SharedWork(CACHED, FILLED_MB)
+        """None for a task whose calls all have their values: who asks has such a task, which may be
+        prepared already, and long to prepare.
+        """
+        self._features: SharedWork[bytes, ProxyFeatures | None] = SharedWork(CACHED, SMALL_MB)
+        self._cut_short: BoundedDict[bytes, None] = BoundedDict(CACHED, SMALL_MB)
         """Tasks whose reference ran out of time or memory when its features were sought."""
-        self._failures: BoundedDict[bytes, int] = BoundedDict(CACHED)
-        """How many times a task's reference was tried and failed."""
+        self._failures: BoundedDict[bytes, Failure] = BoundedDict(CACHED, SMALL_MB)
 
     async def with_expected_values(self, key: bytes, task: Task) -> Task:
         """The task with an expected value in every call.
 
         Raises DataError where the reference gives none, SandboxError where the machine failed.
         """
-        make = partial(with_expected_values, task, self._answers)
-        return await self._filled.get_or_make(key, make)
+        return await self._filled.get_or_make(key, partial(self._fill, task)) or task
+
+    async def _fill(self, task: Task) -> Task | None:
+        filled = await with_expected_values(task, self._answers, lambda: self._edition)
+        return None if filled is task else filled
+
+    @cached_property
+    def _edition(self) -> bytes:
+        return edition()  # which looks at a hundred files
 
     async def features(self, key: bytes, task: Task) -> ProxyFeatures | None:
         """The first features with which the reference passes; None where it never does. Raises
@@ -175,11 +209,16 @@ class References:
             return None
         return trial.result()
 
-    def fails_too(self, key: bytes, execution: Execution) -> bool:
-        """Whether a failure proves nothing: whatever was tried, the reference has failed, too."""
-        reference_failed = key in self._failures and self.known_features(key) is None
-        failed = execution.verdict in (Verdict.WRONG, Verdict.ERROR)
-        return failed and reference_failed and self.settles(key, execution)
+    def why_it_fails_too(self, key: bytes, execution: Execution) -> str | None:
+        """How the reference has failed, whatever was tried, where that says that the execution's
+        failure proves nothing; else None. What fails for time or memory proves that alone.
+        """
+        failure = self._failures.get(key)
+        if failure is None or self.known_features(key):
+            return None
+        if not failure.verdicts & ALIKE.get(execution.verdict, frozenset()):
+            return None
+        return failure.why
 
     def settles(self, key: bytes, execution: Execution) -> bool:
         """Whether the execution would be the same had the reference had more time and memory."""
@@ -192,25 +231,43 @@ class References:
 
     async def _find_features(self, key: bytes, task: Task) -> ProxyFeatures | None:
         self._cut_short.pop(key, None)
-        first, has_code = "", any(kind_of(check).code(check) for check in task.checks)
-        to_try = FEATURES_TO_TRY if has_code else (NO_FEATURES,)
+        verdicts = set[Verdict]()
+        why, has_code = "", any(kind_of(check).code(check) for check in task.checks)
+        to_try = features_to_try(task) if has_code else [NO_FEATURES]
+        values, on_stand_ins = NO_FEATURES, None
         for features in (*to_try, to_try[0]):  # once more: a failure may be the machine's
-            trial = replace(features, time_factor=float(LONGEST))
+            trial = replace(
+                features, time_factor=float(LONGEST), arrays=values.arrays, aliases=values.aliases,
+                subclasses=features.objects and values.subclasses,
+            )  # fmt: skip
             execution = await self._execute(task, task.reference or "", trial)
-            first = first or execution.detail
+            wider = trial.with_values(execution.changes)
+            if execution.verdict is not Verdict.PASS and wider != trial:
+                values = trial = wider
+                execution = await self._execute(task, task.reference or "", trial)
+            if not why or features == to_try[-1]:  # the most features hide the least of the failure
+                why = f"{execution.verdict}: {execution.detail}"
+            verdicts.add(execution.verdict)
             if execution.verdict is Verdict.PASS:
                 factor = time_factor(execution.cpu_seconds, self._cpu_seconds)
                 changes = frozenset(execution.changes)
-                return replace(features, changes=changes, time_factor=factor)
-            if execution.verdict is Verdict.INFRA and not is_tasks_fault(execution):
+                passing = replace(trial, changes=changes, time_factor=factor)
+                if trial.objects or OBJECTS not in changes:
+                    return passing
+                on_stand_ins = on_stand_ins or passing
+                continue
+            if execution.verdict is Verdict.INFRA:
                 raise SandboxError(f"the task's reference could not be tried: {execution.detail}")
-            if execution.verdict not in (Verdict.WRONG, Verdict.ERROR, Verdict.INFRA):
+            if execution.verdict not in (Verdict.WRONG, Verdict.ERROR, Verdict.UNJUDGED):
                 if execution.verdict in NOT_LASTING:
                     self._cut_short[key] = None
                 break
-        self._failures[key] = self._failures.get(key, 0) + 1
-        if self._failures[key] < TRIALS:
+        if on_stand_ins:
+            return on_stand_ins
+        before = self._failures.get(key) or Failure(0, why, frozenset())
+        self._failures[key] = before._replace(
+            times=before.times + 1, verdicts=before.verdicts | verdicts
+        )
+        if self._failures[key].times < TRIALS:
             self._features.pop(key, None)
-        if self._failures[key] == 1:
-            log.warning("task %s: its own reference fails: %s", task.id, first)
         return None

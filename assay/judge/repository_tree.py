@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
 from assay.archives import tarfile
 from assay.checks import RepositoryTests
+from assay.content import digest_of
 from assay.errors import DataError
 from assay.judge.images import image_folder, made_once
 from assay.judge.patches import PatchError, Read, apply, parse, safe_path
+from assay.user_cache import cache_folder
 
 MOST_BYTES = 2 << 20
 """Longest file that is read."""
+OF_KERNEL = tuple(map(Path, ("/dev", "/proc", "/sys")))
+"""Folders without end. What holds one of them is no repository: it would be read and copied."""
 HIDDEN = {".git", "__pycache__"}
 
 
@@ -30,18 +32,21 @@ def tree_of(check: RepositoryTests) -> Path:
         tree = (image / check.tree.lstrip("/")).resolve()
         if not (tree.is_relative_to(image) and tree.is_dir()):
             raise DataError(f"the image {check.image} holds no folder {check.tree}")
-        try:
-            return with_patch(tree, check.bug) if check.bug else tree
-        except (PatchError, OSError) as error:
-            raise DataError(f"the bug cannot be put into {tree}: {error}") from None
-    if path.is_dir():
-        return path.resolve()
-    if not path.is_file():
+    elif path.is_dir():
+        tree = path.resolve()
+        endless = any(tree in (it, *it.parents) for it in OF_KERNEL)
+        if endless or tree.is_relative_to("/proc") or tree.is_relative_to("/sys"):
+            raise DataError(f"{tree} holds the machine, or is the kernel's; name a repository")
+    elif path.is_file():
+        tree = unpacked(path)
+    else:
         raise DataError(f"{path} is no folder and no file; it is to hold the task's repository")
-    return unpacked(path)
+    try:
+        return with_patch(tree, check.bug) if check.bug else tree
+    except (PatchError, OSError) as error:
+        raise DataError(f"the bug cannot be put into {tree}: {error}") from None
 
 
-@lru_cache(maxsize=512)
 def unpacked(file: Path) -> Path:
     """The folder of what a tar file holds, made once below the user's cache. Raises DataError."""
 
@@ -50,41 +55,11 @@ def unpacked(file: Path) -> Path:
             archive.extractall(target, filter="data")
 
     try:
-        digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-        folder = made_once(digest, unpack).resolve()
+        folder = made_once(digest_of(file), unpack).resolve()
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(f"{file} cannot be unpacked: {error}") from None
     inside = list(folder.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
-
-
-@lru_cache(maxsize=512)
-def digest_of(tree: str, read: bool = True) -> str:
-    """Identifies the content of a folder or file: names, rights and bytes; where they are not read,
-    sizes and times of change.
-    """
-    path, digest = Path(tree), hashlib.blake2b(digest_size=16)
-    for file in [path] if path.is_file() else sorted(path.rglob("*")):
-        status = file.lstat()
-        mode = status.st_mode
-        digest.update(
-            f"{file.relative_to(path)}\0{stat.S_IFMT(mode)}{mode & 0o111}\0".encode(
-                errors="surrogateescape"
-            )
-        )
-        if stat.S_ISLNK(mode):
-            digest.update(os.fsencode(file.readlink()))
-        elif stat.S_ISREG(mode):
-            state = file.read_bytes() if read else b"%d %d" % (status.st_size, status.st_mtime_ns)
-            digest.update(hashlib.blake2b(state).digest())
-    return digest.hexdigest()
-
-
-@lru_cache(maxsize=512)
-def packages_of(root: str) -> list[str]:
-    """What is installed in a virtual environment, with its versions and Python's."""
-    packages = Path(root).glob("lib/python*/site-packages/*")
-    return sorted(str(file.relative_to(root)) for file in packages)
 
 
 def reader(check: RepositoryTests) -> Read:
@@ -106,9 +81,8 @@ def reader(check: RepositoryTests) -> Read:
     return read
 
 
-@lru_cache(maxsize=512)
 def files_of(check: RepositoryTests) -> tuple[str, ...]:
-    """The paths of all files but git's and caches."""
+    """The paths of all files but git's and caches, as they are now."""
     paths, root = [], tree_of(check)
     for folder, folders, names in os.walk(root):
         folders[:] = sorted({*folders} - HIDDEN)
@@ -136,12 +110,20 @@ def modules(paths: Sequence[str], tree: Path) -> list[str]:
 
 def with_patch(tree: Path, diff: str) -> Path:
     """A copy of a tree with a diff applied, made once below the user's cache. Files that the diff
-    leaves alone are links to those of the tree. Raises PatchError, OSError.
+    leaves alone are links to those of one copy of the tree there: an edit of the tree itself must
+    not reach what stands under the key of its old content. Raises PatchError, OSError.
     """
+    digest, home = digest_of(tree), cache_folder("trees").resolve()
+
+    def copy_whole(target: Path) -> None:
+        shutil.copytree(tree, target, symlinks=True, dirs_exist_ok=True)
+        if digest_of(target) != digest:
+            raise OSError(f"{tree} changed while it was copied; try again")
 
     def copy(target: Path) -> None:
-        shutil.copytree(tree, target, symlinks=True, copy_function=_link, dirs_exist_ok=True)
-        for path, text in apply(parse(diff), reader(RepositoryTests(str(tree), (), ()))).items():
+        base = tree if tree.is_relative_to(home) else made_once(digest, copy_whole)
+        shutil.copytree(base, target, symlinks=True, copy_function=_link, dirs_exist_ok=True)
+        for path, text in apply(parse(diff), reader(RepositoryTests(str(base), (), ()))).items():
             if not (target / path).parent.resolve().is_relative_to(target.resolve()):
                 raise PatchError(f"{path} leads out of the tree")
             (target / path).unlink(missing_ok=True)
@@ -149,7 +131,7 @@ def with_patch(tree: Path, diff: str) -> Path:
                 (target / path).parent.mkdir(parents=True, exist_ok=True)
                 (target / path).write_bytes(text.encode("utf-8", "surrogateescape"))
 
-    key = f"{digest_of(str(tree))} {diff}".encode("utf-8", "surrogatepass")
+    key = f"{digest} {diff}".encode("utf-8", "surrogatepass")
     return made_once(hashlib.blake2b(key, digest_size=16).hexdigest(), copy)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from assay.judge.branches import is_chosen
 from assay.judge.codec import Json, Packer, dumps, loads
 from assay.judge.codec_types import CodecError
-from assay.judge.protocol import CANNOT, CheckJob, Outcome
+from assay.judge.worker_messages import CheckJob, Outcome
 from assay.sandbox.sockets import FramedSocket, OversizedError, UnaskedError
 
 DETAIL = 400
@@ -29,6 +32,8 @@ class Requests:
 
     def __init__(self, sock: FramedSocket, rebuild: Callable[..., BaseException]) -> None:
         self._rebuild = rebuild
+        self.before_first: Callable[[], None] | None = None
+        """Called once, before the tests get to know anything of the program."""
         self.failure: Outcome | None = None
         self.raised: BaseException | None = None
         """The program's last exception, rebuilt here, and its description."""
@@ -44,6 +49,11 @@ class Requests:
         self._sock = sock
         self.number = 0
         self._loading = False
+
+    @property
+    def beyond_names(self) -> int:
+        """How many requests asked for more than a function or class."""
+        return self.count - self.names
 
     def load(self, *parts: Json) -> None:
         """Send the program. Its answer is awaited by the next request, so that both sides prepare
@@ -61,12 +71,25 @@ class Requests:
         CandidateFailed, or the program's exception.
         """
         self.count += 1
+        if self.before_first and not self.failure:
+            self._tell_first(self.before_first)
         self.finish()
         self.send(kind, *parts)
         number = self.number
         while (reply := self._receive(number))[0] == "callback" and on_callback:
             on_callback(reply[1:])
         return self._checked(reply)
+
+    def _tell_first(self, tell: Callable[[], None]) -> None:
+        self.before_first = None
+        if self._loading:  # what ends the worker until then is no doing of the program's
+            with contextlib.suppress(ConnectionError):
+                self._sock.wait()
+        tell()
+
+    def may_have_answered(self) -> bool:
+        """Whether more was sent than the program itself."""
+        return self.number > 1
 
     def finish(self) -> None:
         """Check that the program is loaded, alive, and has sent nothing unasked. Raises
@@ -138,7 +161,7 @@ class Requests:
         if kind in FATAL:
             raise self.fail(FATAL[kind], text)
         if kind == "raised":
-            if len(reply) != 8:
+            if len(reply) != 11:
                 raise self.fail("forbidden", "a reply of the wrong shape")
             text = str(reply[5])[:DETAIL]
             self.raised_text = f"{str(reply[4])[:100]}: {text}"
@@ -158,22 +181,53 @@ class RemoteProgram:
     """The value that answers a request: its kind and parts."""
     call: Callable[..., Any]
     """Call something of the program's."""
+    is_shared: Callable[[object], bool]
+    """Whether the program may have answered with this object of the test's."""
+    close: Callable[..., Any]
+    """End a generator of the program's."""
+    expected: Any
+    """The objects/expected.ExpectedObjects of the job."""
 
     def __init__(self, job: CheckJob) -> None:
         self.job = job
+        self.sources: dict[str, str] = {}
+        """The pieces of the data set's code that have run, by their names in tracebacks."""
         self.doubts = {True: job["doubt"], False: ""}
         """Why a failure may be no fault of the program's: any, or of a value that is misused."""
+        self.foreign = set[str]()
+        """The names of the classes of libraries of which the program has answered objects. Only a
+        test that has such a class too is in doubt then: else a program could choose not to be
+        judged."""
         self.doubtful = set[tuple[Any, bool]]()
         """Operations that a test also has for data: the object's RemoteRef, and whether they got
         data of the test."""
         self.answered = Counter[Any]()
         """How often the program has sent each class, other than by its name, and each member of an
         Enum: what stays the same object, whatever the test has done with it before."""
+        self.epoch = 0
+        """Increases with each request that may change an object of the program's."""
+        self.by_name = -1
+        """The number of the last request that called something by its name."""
+        self.dropped: list[int] = []
+        """Numbers of objects that the test has had and has no more, once for each time."""
+        self.changes = set[str]()
+        """What of the test's the program has changed, or a file's name, and what the test had in
+        place of objects (worker_messages.py)."""
+        self.made_plain = False
+        """Whether a value of numpy's has become one of Python's."""
         self.forgeable = False
         """Whether the program decided something that a test relies on."""
+        self.raised_by_test: BaseException | None = None
+        """What ended the last check, in the test or in the program."""
         self.made_by_test = False
         """Whether the test constructs the value that is being rebuilt."""
 
     def cannot(self, what: str) -> CandidateFailed:
-        """The failure of a test that cannot be judged."""
-        return self.requests.fail("unsendable", CANNOT + what)
+        """The failure of a test that cannot be judged. Where an answer may have led the test to it,
+        the program is wrong.
+        """
+        if self.requests.may_have_answered() and is_chosen(
+            sys._getframe(), self.sources, self.job["entry_point"]
+        ):
+            return self.requests.fail("wrong", f"{what}, after what the program has answered")
+        return self.requests.fail("unsendable", what)

@@ -24,7 +24,7 @@ from assay.judge.codec_types import (
     with_parts,
     write_back,
 )
-from assay.judge.files import SharedFiles
+from assay.judge.shared_files import SharedFiles
 
 Held = dict[int, tuple[Any, bytes | str]]
 """By number: an object, and what it was when it last crossed."""

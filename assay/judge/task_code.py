@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
+import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from assay.judge.codec_types import BUILTINS, TYPES
+from assay.syntax_trees import UNPARSABLE, read_text, syntax_tree
 
-IDENTITY = ("id", "eval", "exec", "assertIs", "assertIsNot", "is_", "is_not")
+if TYPE_CHECKING:  # zygotes import this
+    from assay.types import Task
+
+IDENTITY = ("eval", "exec", "assertIs", "assertIsNot", "is_", "is_not")
 """Names of functions that compare objects by identity, or may run what does."""
 FUNCTIONS = {*BUILTINS, "enumerate", "filter", "isinstance", "map", "reversed", "zip"} - {"type"}
 """Of Python's own, those that harmless code may name."""
@@ -32,16 +39,26 @@ REFUSED = (
 
 
 def parsed(source: str) -> ast.Module:
-    """The tree of a piece of code; an empty one where it cannot be parsed, and so never runs."""
+    """As `syntax_tree`; an empty tree where code cannot be parsed, and so never runs."""
     try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return syntax_tree(source)
+    except UNPARSABLE:
         return ast.Module([], [])
 
 
+def nodes_of(source: str) -> Sequence[ast.AST]:
+    """All nodes of a piece of code; none where it cannot be parsed."""
+    try:
+        return read_text(source).nodes
+    except UNPARSABLE:
+        return ()
+
+
 def looks_at_identity(source: str) -> bool:
-    """Whether a piece of a task's code may compare objects by `is`, other than with a constant."""
-    return any(map(_sees_identity, ast.walk(parsed(source))))
+    """Whether a piece of a task's code compares objects by identity where that is not noticed when
+    it is run (identity.py).
+    """
+    return any(map(_sees_identity, nodes_of(source)))
 
 
 def only_binds(source: str) -> bool:
@@ -62,32 +79,11 @@ def is_harmless(sources: Sequence[str]) -> bool:
     """Whether a task's code can change nothing in the process that runs it, so that another's may
     run there next.
     """
-    trees = [parsed(source) for source in sources if source]
-    return all(tree.body and not any(map(_may_harm, ast.walk(tree))) for tree in trees)
-
-
-def only_asserts(source: str, function: str) -> bool:
-    """Whether code calls a function only in asserts, once in each, calls none of its answers, and
-    uses no variables and nothing else of the program.
-    """
-    nodes = [*ast.walk(tree := parsed(source))]
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    bound = {it for node in nodes if not isinstance(node, ast.Name) for it in _identifiers(node)}
-    asserts = [node for node in nodes if isinstance(node, ast.Assert)]
-    single = all(len(_calls(node.test, function)) < 2 for node in asserts)
-    counted = sum(len(_calls(node, function)) for node in asserts)
-    in_asserts = counted == len(_calls(tree, function))
-    return single and in_asserts and used <= bound | FUNCTIONS | {function}
-
-
-def _calls(tree: ast.AST, function: str) -> list[ast.Call]:
-    """The calls in code of a function, which HumanEval names `candidate`, or of any answer."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = (function, "candidate")
-    return [
-        it for it in calls if isinstance(it.func, ast.Call) or getattr(it.func, "id", "") in names
-    ]
+    return all(
+        parsed(source).body and not any(map(_may_harm, nodes_of(source)))
+        for source in sources
+        if source
+    )
 
 
 def _may_harm(node: ast.AST) -> bool:
@@ -121,6 +117,35 @@ def _sees_identity(node: ast.AST) -> bool:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in IDENTITY
         case ast.Compare(ops=ops, comparators=sides):
-            return any(type(how) in (ast.Is, ast.IsNot) and type(side) is not ast.Constant
-                       for how, side in zip(ops, sides, strict=True))  # fmt: skip
+            return len(ops) > 1 and any(
+                type(how) in (ast.Is, ast.IsNot) and type(side) is not ast.Constant
+                for how, side in zip(ops, sides, strict=True)
+            )
     return False
+
+
+def node_classes(task: Task) -> list[list[str]]:
+    """Name and source of each plain class that the setup defines, after the setup's imports. The
+    program has them too, without the methods that the prompt does not speak of.
+    """
+    body = parsed(task.setup).body if "class " in task.setup else []
+    text = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
+    classes: list[list[str]] = []
+    names = {"object"}
+    for part in body:
+        if isinstance(part, ast.Import | ast.ImportFrom):
+            classes.append(["", ast.unparse(part)])
+        elif isinstance(part, ast.ClassDef) and part.name != task.entry_point:
+            if not all(isinstance(base, ast.Name) and base.id in names for base in part.bases):
+                continue
+            if not re.search(rf"\b{part.name}\b", text):
+                body_of_data = [statement for statement in part.body if _is_of_data(statement)]
+                part = copy.copy(part)
+                part.body = body_of_data or [ast.Pass()]
+            names.add(part.name)
+            classes.append([part.name, ast.unparse(part)])
+    return classes if any(name for name, _ in classes) else []
+
+
+def _is_of_data(part: ast.stmt) -> bool:
+    return not isinstance(part, ast.FunctionDef) or part.name.startswith("__")

@@ -16,9 +16,11 @@ from types import SimpleNamespace
 from typing import cast
 
 from assay.judge import candidate, test_code, worker
+from assay.judge.answer_code import AnswerCode
+from assay.judge.answer_names import AnswerNames
 from assay.judge.kinds import asserts
-from assay.judge.protocol import CheckJob, Outcome
 from assay.judge.proxy import Connection
+from assay.judge.worker_messages import CheckJob, Outcome
 from assay.sandbox import repl, script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.program import INTERPRETERS, Pool
@@ -45,10 +47,10 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     return found
 """,
     "setup": "from typing import List", "entry_point": "f", "checker": "",
-    "reference": "", "objects": False,
+    "reference": "", "objects": False, "subclasses": False, "aliases": False,
     "stop_early": True, "large": False, "numpy": False, "mutates": False, "classes": [],
     "identity": False, "files": False, "doubt": "",
-    "reply_mb": 1,
+    "reply_mb": 1, "kinds": {},
     "checks": [[asserts.__name__, "assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}"],
                [asserts.__name__, "def check(f):\n    assert not f([])\ncheck(f)"]],
 }  # fmt: skip
@@ -67,16 +69,17 @@ def rehearse() -> None:
     sock = cast(
         "FramedSocket", SimpleNamespace(send=answer, receive=far.receive, is_quiet=far.is_quiet)
     )
+    names = AnswerNames(AnswerCode(-1))
     for objects in (True, False) * TIMES:
         program = candidate.Candidate(near)
         job: CheckJob = {**REHEARSAL, "objects": objects}
-        report = worker.run_checks(Connection(sock, job))
+        report = worker.run_checks(Connection(sock, job), names)
         assert report.checks == [Outcome("held")] * 2, report
     for end in (near, far):
         end.stream.close()
     rehearse_receiving(b"pass", lambda source: script.execute(script.compiled(source), {}))
     del sys.modules[candidate.MODULE]
-    test_code.compiled.cache_clear()
+    test_code.COMPILED.clear()
 
 
 def rehearse_blocks() -> None:
@@ -84,7 +87,7 @@ def rehearse_blocks() -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         for end in ("sorted(found)", "found[0]") * TIMES:
             block = f"{REHEARSAL['program']}\nprint(found := f([2.0, 0.5, 0]))\n{end}"
-            repl.run_block(block, "<block>", {})
+            repl.run(block, "<block>", {})
     del builtins._  # type: ignore[attr-defined]  # the last value that was shown
     linecache.clearcache()
 
@@ -94,10 +97,9 @@ def main() -> None:
     for name in MODULES:
         importlib.import_module(name)
     pool = Pool(*json.loads(sys.argv[2]))
-    if pool == INTERPRETERS or pool.imports == "numpy":
-        importlib.import_module("numpy").random.seed(0)
-    elif pool.imports:
-        importlib.import_module(pool.imports).rehearse()
+    for name in ["numpy"] if pool == INTERPRETERS else pool.imports.split():
+        module = importlib.import_module(name)
+        module.random.seed(0) if name == "numpy" else module.rehearse()
     rehearse()
     if pool == INTERPRETERS:
         rehearse_blocks()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import math
 import os
 import time
@@ -12,19 +13,32 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
+from assay.bounded import BoundedDict
 from assay.errors import SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
-from assay.judge.base import no_code, require_job
+from assay.judge.base import no_code
 from assay.judge.kinds.find import kind_of
-from assay.judge.verdict_cache import BoundedDict
-from assay.judges.service import REASON, FullError, LostError, ServiceClient
-from assay.judges.terms import KEPT_TASKS, Sendable, common_terms, sendable
+from assay.judge.task_fields import require_fields
+from assay.judges.service_client import REASON, FullError, LostError, ServiceClient
+from assay.judges.terms import (
+    KEPT_MB,
+    KEPT_TASKS,
+    Sendable,
+    common_terms,
+    require_sendable,
+    sendable,
+)
 from assay.sandbox.limits import Limits
 from assay.sync import together
 from assay.types import Execution, Verdict, printable
 
+log = logging.getLogger(__name__)
+START_SECONDS = 15.0
+"""Seconds without any service after which a run does not start. They suffice for services that are
+started with it; a wrong URL should not take longer to show."""
 PATIENCE = 120.0
-"""Seconds without any service after which programs are given up."""
+"""Seconds without any service after which programs of a run are given up: it may be started again.
+"""
 LOOK_SECONDS = 2.0
 """Between two looks at a service."""
 TRIES = 8
@@ -53,15 +67,15 @@ class ServicePool(AnyJudge):
         self._services: list[ServiceClient] = []
         self._queue: deque[tuple[str, asyncio.Future[ServiceClient | None]]] = deque()
         """The keys of tasks whose programs wait, and what gets a service for each."""
-        self._tasks: BoundedDict[int, Sendable] = BoundedDict(KEPT_TASKS)
+        self._tasks: BoundedDict[int, Sendable] = BoundedDict(KEPT_TASKS, KEPT_MB)
+        """By the id of a task, which the value holds, so that no other has it."""
         self._looks: list[asyncio.Task[None]] = []
         self._last_seen = 0.0
         """When a service was in use."""
 
     async def __aenter__(self) -> ServicePool:
         token = os.environ.get("ASSAY_TOKEN", "").strip()
-        if not (token.isascii() and token.isprintable()):
-            raise SettingsError("the environment variable ASSAY_TOKEN holds no token")
+        require_sendable(token, "the environment variable ASSAY_TOKEN")
         self._services = [ServiceClient(url.rstrip("/"), token) for url in self._servers]
         try:
             await self._start()
@@ -80,17 +94,16 @@ class ServicePool(AnyJudge):
         await asyncio.gather(*(service.http.aclose() for service in services))
         self._dispatch()
 
-    async def run(self, job: Job) -> Execution:
-        """As AnyJudge."""
-        require_job(job)
+    async def _run(self, job: Job) -> Execution:
         task, program = job.task, job.program
+        if id(task) not in self._tasks:
+            require_fields(task)
         if program is None:
             return no_code(sum(kind_of(check).count(check) for check in task.checks))
         self._tasks[id(task)] = sent = self._tasks.get(id(task)) or sendable(task)
         source, key = program.encode("utf-8", "surrogatepass"), bytes.fromhex(sent.key)
         digest = hashlib.blake2b(source, key=key).digest()
-        execution = await self._cache.get_or_run(digest, partial(self._judge, sent, program))
-        return self._counted(task, execution)
+        return await self._cache.get_or_run(digest, partial(self._judge, sent, program))
 
     def with_tools(self) -> Judge:
         """A judge of this process: services run no tools. What it gets was not judged here, so weak
@@ -99,15 +112,20 @@ class ServicePool(AnyJudge):
         return Judge(self._limits, allow_weak=True)
 
     async def _start(self) -> None:
-        """Look at the services until one is in use, for up to PATIENCE."""
-        given_up = time.monotonic() + PATIENCE
+        """Look at the services until one is in use, for up to START_SECONDS."""
+        given_up, has_warned = time.monotonic() + START_SECONDS, False
         while True:
             await together(map(self._look, self._services))
             if any(service.terms for service in self._services):
                 self._last_seen = time.monotonic()
                 return
             if time.monotonic() > given_up:
-                raise SandboxError(self._none_left())
+                raise SandboxError(
+                    f"{self._none_left()}; start `assay serve` there, or correct judge.servers"
+                )
+            if not has_warned:
+                log.warning("%s; waiting up to %g s for it", self._none_left(), START_SECONDS)
+                has_warned = True
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, service: ServiceClient) -> None:

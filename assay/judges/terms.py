@@ -8,17 +8,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
-from assay.errors import DataError, SandboxError
+from assay.errors import DataError, SandboxError, SettingsError
 from assay.judge import Judge
-from assay.judge.verdict_cache import edition
+from assay.judge.edition import edition
+from assay.judge.identity import codes_of
+from assay.judge.kinds.kind import KINDS
 from assay.languages import language_named, languages
+from assay.plugin_code import code_of
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.tasks.exact import row_of
 from assay.types import Task
 
-KEPT_TASKS = 512
-"""Tasks that a service keeps by their keys."""
+KEPT_TASKS, KEPT_MB = 512, 256
+"""Tasks that a service keeps by their keys, and their MiB."""
+NOT_INSTALLED = 501
+"""A service's answer to a task whose tools it lacks."""
 FULL = "requests wait already"
 """What a service says, with 503, that has no place for one more."""
 
@@ -35,7 +40,12 @@ class Terms:
 def common_terms(limits: Limits, stop_early: bool) -> dict[str, str]:
     """What verdicts of a judge here depend on, but for this machine's tools and sandbox."""
     numbers = {name: f"{value:g}" for name, value in asdict(limits).items()}
-    return {"edition": edition().hex(), "stop_early": str(stop_early), **numbers}
+    kinds = {
+        f"kind of {judged.__name__}": hashlib.sha256(code.encode()).hexdigest()[:16]
+        for judged, kind in KINDS.items()
+        if (code := code_of(type(kind)))
+    }
+    return {"edition": edition().hex(), "stop_early": str(stop_early), **numbers, **kinds}
 
 
 def terms_of(judge: Judge) -> Terms:
@@ -67,9 +77,20 @@ class Sendable:
 
 
 def sendable(task: Task) -> Sendable:
-    """A task, less what judging does not need."""
-    row = row_of(replace(task, demonstrations=(), tags={}))
+    """A task, less what assay's own kinds do not need."""
+    row = row_of(task if codes_of(task) else replace(task, demonstrations=(), tags={}))
     return Sendable(task, json.dumps(row), key_of(row))
+
+
+def require_sendable(token: str, where: str) -> None:
+    """Raises SettingsError for a token that no request can have in its head. `where` says where it
+    stands.
+    """
+    if not (token.isascii() and token.isprintable()):
+        raise SettingsError(
+            f"{where} holds no token: a token is one line of ASCII letters, digits and signs; write"
+            " one, such as the output of `openssl rand -hex 32`"
+        )
 
 
 def key_of(row: Mapping[str, object]) -> str:

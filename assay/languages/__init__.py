@@ -7,27 +7,33 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from assay.errors import DataError
-from assay.registry import Registry, suggest
+from assay.content import digest_of
+from assay.errors import DataError, NotInstalledError, SandboxError
+from assay.os_errors import PATH_ERRORS, advice
+from assay.plugin_code import code_of
+from assay.registry import Registry
 from assay.sandbox.program import ENVIRONMENT
+from assay.suggestions import suggest
 
 DRIVERS = Path(__file__).parent / "drivers"
 VERSION_SECONDS = 10
 TEXTS = (
-    r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)"
+    r"//[^\n]*|/\*(?s:.*?)(?:\*/|\Z)"
     r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\[^'\n]{1,9}|[^'\\\n])'"
 )
 """Comments, strings and characters as most languages have them."""
 FUNCTION = (
-    r"[\w>\]][\s*&]{1,9}(?:\w+::)?NAME\s*\([^;{}()]{0,999}(?:\([^()]{0,99}\)[^;{}()]{0,99}){0,9}\)"
-    r"[^;{}()]{0,99}\{"
+    r"(?:[\w>\]][\s*&]{1,9}|>)(?:\w+::)?NAME\s*\([^()]{0,1999}\)"
+    r"[^;{}()]{0,99}(?:\([^()]{0,299}\)[^;{}()]{0,99}){0,3}\{"
 )
-"""How a function NAME is defined in C, C++ and Java."""
+"""How a function NAME is defined in C, C++ and Java, in flat code."""
+BRACKET = re.compile(r"[(){};]")
 DECLARED = re.compile(
     r"^(?!(?:return|else|await|new|throw|assert|delete|typeof|defer|go)\b)(?:[\w:]+[ \t]+){1,4}?"
     r"[*&]*(\w+)(?=\s*(?:[({=:;<]|extends\b|implements\b))",
@@ -38,10 +44,12 @@ SOLUTION = re.compile(r"\b(?:class|struct|impl)\s+Solution\b")
 
 
 def tool_path(tool: str, package: str) -> str:
-    """Where a tool is. Raises DataError where it is not installed."""
+    """Where a tool is. Raises NotInstalledError where it is not installed."""
     path = shutil.which(tool, path=ENVIRONMENT["PATH"])
     if path is None:
-        raise DataError(f"{tool} is not installed; on Debian and Ubuntu: apt install {package}")
+        raise NotInstalledError(
+            f"{tool} is not installed; on Debian and Ubuntu: apt install {package}"
+        )
     return os.path.realpath(path)
 
 
@@ -65,6 +73,14 @@ class Language:
     """What its command has beside the usual environment."""
     compile: tuple[str, ...] = ()
     """The command that makes the file `program` of the source; empty where nothing is compiled."""
+    crash_status: int = 0
+    """The status with which its compiler exits where it failed itself, as for want of a thread;
+    another try then tells whether the program is the reason."""
+    uses: tuple[str, ...] = ()
+    """Tools that its commands start, beside those with which they begin."""
+    standards: tuple[str, ...] = ()
+    """Values of the compiler's -std, newest first: the first one that it knows stands for STANDARD
+    in `compile`, and the last one where that refuses a program."""
     fences: tuple[str, ...] = ()
     """Names of it in code fences and data, beside its own."""
     package: str = ""
@@ -80,12 +96,18 @@ class Language:
     """Programs by name that do no work, which no task may pass."""
     runtime_mb: int = 0
     """Memory that its runtime takes beside the program's."""
+    reserves: bool = False
+    """Whether its programs may reserve more memory than they use, as for the stacks of threads."""
     time_factor: float = 1.0
     """Multiplies the time limits."""
     starts_processes: bool = False
     """Whether what runs it starts other processes."""
     asks_version: str = "--version"
     """The argument with which its tools tell their version."""
+    dialect: str = "{title} {version}"
+    """Its name in prompts, with the standard or the version of its last tool."""
+    version_number: str = r"\d+\.\d+"
+    """A pattern of what a prompt names of that version."""
 
     driver: str = ""
     """The file of drivers/ that calls a program's function: `PROGRAM` stands for the program there,
@@ -106,12 +128,16 @@ class Language:
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools of the machine's that it needs."""
-        words = dict.fromkeys((*self.compile[:1], *self.run[:1]))
+        words = dict.fromkeys((*self.compile[:1], *self.run[:1], *self.uses))
         return tuple(tool for tool in words if "/" not in tool)
 
     def locate(self, tool: str) -> str:
-        """Where a tool is. Raises DataError where it is not installed."""
+        """Where a tool is. Raises NotInstalledError where it is not installed."""
         return tool_path(tool, self.package)
+
+    def with_own_line_ends(self, text: str) -> str:
+        """A program or reply with the line ends that it is judged with: line feeds."""
+        return text.replace("\r\n", "\n").replace("\r", "\n")
 
     def cut(self, reply: str, whole: bool) -> str | None:
         """The program of a reply that is no code. `whole`: whether the text is nothing else."""
@@ -125,7 +151,7 @@ class Language:
     def defines(self, source: str, name: str) -> bool:
         """Whether a source defines this function, class or module."""
         pattern = self.definition.replace("NAME", re.escape(name))
-        return re.search(pattern, self.blanked(source), re.MULTILINE) is not None
+        return re.search(pattern, flat(self.blanked(source)), re.MULTILINE) is not None
 
     def renamed(self, source: str, pattern: str, name: str) -> str:
         """A source with this name for what the pattern finds outside comments and strings."""
@@ -173,7 +199,7 @@ class Language:
 
     def _is_method(self, program: str, name: str) -> bool:
         """Whether a program has a class Solution, and defines this function in braces alone."""
-        code, depth, end = self.blanked(program), 0, 0
+        code, depth, end = flat(self.blanked(program)), 0, 0
         for match in re.finditer(
             self.definition.replace("NAME", re.escape(name)), code, re.MULTILINE
         ):
@@ -184,11 +210,68 @@ class Language:
         return SOLUTION.search(code) is not None
 
     def versions(self) -> list[str]:
-        """What its tools say of their version. Raises DataError where one is not installed, or
+        """What its tools say of their version. Raises NotInstalledError without them, or
         fails.
         """
         how = (self.asks_version, "", *self.environment.items())
-        return [version(self.locate(tool), *how) for tool in self.tools]
+        paths = [self.locate(tool) for tool in self.tools]
+        versions = [version(path, content_of(path), *how) for path in paths]
+        if self.compile and self.standards:
+            compiler = paths[0], content_of(paths[0]), versions[0]
+            versions.append(f"-std={newest_standard(*compiler, self.standards)}")
+        return versions
+
+    def identity(self) -> list[str]:
+        """What decides beside its fields how a program is run: its tools' versions and contents,
+        and the code of a plug-in. Raises NotInstalledError as `versions`.
+        """
+        paths = [*map(self.locate, self.tools), *self.compile[:1], *self.run[:1]]
+        contents = [content_of(path) for path in paths if path[:1] == "/"]
+        return [*self.versions(), *contents, code_of(type(self))]
+
+    def compilers(self) -> list[tuple[str, ...]]:
+        """The commands that compile: the next one is tried where one refuses a program. Raises
+        DataError where the compiler is not installed.
+        """
+        if not (self.compile and self.standards):
+            return [self.compile]
+        newest = self.versions()[-1].removeprefix("-std=")
+        names = dict.fromkeys((newest, self.standards[-1]))
+        return [tuple(word.replace("STANDARD", name) for word in self.compile) for name in names]
+
+    def title_here(self) -> str:
+        """Its name in a prompt: `C++23`, `Python 3.11`; without a version where its tools are not
+        installed.
+        """
+        try:
+            answer = [*self.versions()[-1:], ""][0] if self.is_code else ""
+        except DataError:
+            return self.title
+        standard = re.sub(r"-std=gnu[+]*", "", answer)
+        number = re.search(self.version_number, answer)
+        return self.dialect.format(
+            title=self.title, standard=standard, version=number[0] if number else ""
+        ).rstrip()
+
+
+def flat(code: str) -> str:
+    """Blanked code with spaces for the brackets and semicolons inside of parentheses, whatever is
+    nested there: a pattern then sees where they end. Parentheses that are never closed stay.
+    """
+    starts, pairs = list[int](), list[tuple[int, int]]()
+    for bracket in re.finditer(r"[()]", code):
+        if bracket[0] == "(":
+            starts.append(bracket.start())
+        elif starts:
+            start = starts.pop()
+            while pairs and pairs[-1][0] > start:
+                pairs.pop()
+            pairs.append((start, bracket.start()))
+    pieces, end = list[str](), 0
+    for start, close in pairs:
+        pieces += [code[end : start + 1], BRACKET.sub(" ", code[start + 1 : close])]
+        end = close
+    return "".join([*pieces, code[end:]])
 
 
 languages: Registry[Language] = Registry("language", "assay.languages")
@@ -220,10 +303,38 @@ def paths_read() -> list[str]:
     return [path for name in languages for path in languages[name].reads]
 
 
-@cache
-def version(path: str, argument: str, script: str = "", *environment: tuple[str, str]) -> str:
+def content_of(tool: str) -> str:
+    """The digest of a tool's file. Raises NotInstalledError where it cannot be read, SandboxError
+    where the machine cannot read just now.
+    """
+    try:
+        return digest_of(Path(tool))
+    except OSError as error:
+        kind = NotInstalledError if error.errno in PATH_ERRORS else SandboxError
+        raise kind(f"{tool} cannot be read: {error.strerror}; {advice(error)}") from None
+
+
+@lru_cache(256)
+def newest_standard(compiler: str, content: str, answer: str, names: tuple[str, ...]) -> str:
+    """The first of these standards that a compiler knows, or else the last. The compiler is asked
+    once for each content of its file and each `answer` to what its version is.
+    """
+    for name in names:
+        source = "c++" if "++" in name else "c"
+        asks = [compiler, f"-std={name}", "-E", "-x", source, os.devnull]
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(asks, capture_output=True, check=True, timeout=VERSION_SECONDS)
+            return name
+    return names[-1]
+
+
+@lru_cache(256)
+def version(
+    path: str, content: str, argument: str, script: str = "", *environment: tuple[str, str]
+) -> str:  # fmt: skip
     """The first line in which the tool at a path answers to this argument, and to a script that it
-    reads. Raises DataError where it fails; it is asked again then.
+    reads. Raises NotInstalledError where it fails; it is asked again then, and where `content`, the
+    digest of its file, is another.
     """
     try:
         done = subprocess.run(
@@ -231,7 +342,7 @@ def version(path: str, argument: str, script: str = "", *environment: tuple[str,
             timeout=VERSION_SECONDS, env={**os.environ, **dict(environment)},
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        raise DataError(
+        raise NotInstalledError(
             f"{path} {argument} fails: {error}; try again, or install it anew"
         ) from None
     return (done.stdout or done.stderr).strip().partition("\n")[0]

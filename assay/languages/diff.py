@@ -6,8 +6,12 @@ import re
 
 from assay.languages import Language, language
 
-FENCE = re.compile(r"^```(?:diff|patch)[ \t]*\n", re.MULTILINE)
+FENCE = re.compile(r"^```(?:diff|patch)[ \t]*\r?\n", re.MULTILINE)
 START = re.compile(r"^(?:diff --git |--- (?:a/|/dev/null))", re.MULTILINE)
+HEADERS_WITH_RETURNS = re.compile(
+    r"^(?:diff --git [^\n]*|--- [^\n]*\r\n\+\+\+ [^\n]*|(?:<<<<<<<|>>>>>>>) [A-Z]+)\r$",
+    re.MULTILINE,
+)
 
 
 class Diff(Language):
@@ -16,6 +20,12 @@ class Diff(Language):
     is_code = False
     reply = "```diff\n{program}```"
     request = "{prompt}\n\nAnswer with a diff as `git diff` prints it, in a ```diff block."
+
+    def with_own_line_ends(self, text: str) -> str:
+        """A diff as it is, since its lines end as those of its files; unless its headers end in
+        carriage returns, which git never writes: then a tool has changed all lines.
+        """
+        return text.replace("\r\n", "\n") if HEADERS_WITH_RETURNS.search(text) else text
 
     def cut(self, reply: str, whole: bool) -> str | None:
         """The last block that is a diff, or all that follows the first line of one."""
@@ -26,6 +36,6 @@ class Diff(Language):
 
 
 language("diff", Diff(
-    title="diff", source="change.diff", run=("cat", "change.diff"), package="coreutils",
-    hello="hello", lazy={"empty": "\n"},
+    title="diff", dialect="{title}", source="change.diff", run=("cat", "change.diff"),
+    package="coreutils", hello="hello", lazy={"empty": "\n"},
 ))  # fmt: skip

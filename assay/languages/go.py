@@ -16,7 +16,7 @@ IMPORTS = re.compile(r"^import\s*+(?:\([^()]*+\)|(?:\w++\s++)?\"[^\"\n]*+\")", r
 SPEC = re.compile(r"(?:(?!import\b)\b(\w+)[ \t]+)?\"([^\".\n]+)\"")
 """The import of one of Go's packages, which have no dot in their path, perhaps by another name."""
 TEXTS = rf"{COMMON}|`[^`]*+(?:`|\Z)"
-DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b"
+DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b|^var\s+NAME\b[^=\n]{0,199}=\s*func\b"
 
 
 class Go(Language):

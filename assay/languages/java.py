@@ -40,10 +40,12 @@ class Java(Language):
 
 
 language("java", Java(
-    title="Java", source="Main.java", package="default-jdk-headless",
+    title="Java", version_number=r"\d+", source="Main.java", package="default-jdk-headless",
     beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS,
-    compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
+    compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()),
+    reserves=True, runtime_mb=768,
     run=("java", "-ea", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
+    uses=("javac", "jar"),
     hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',
     lazy={"empty": "class Main { public static void main(String[] a) {} }",
           "echo": "class Main { public static void main(String[] a) throws Exception "

@@ -18,14 +18,23 @@ REQUIRE = (
     " globalThis.require = assayRequire('file:///'); globalThis.module = { exports: {} };"
 )
 """What a module lacks that test code needs."""
+REGEX = (
+    r"(?:(?<=[(,=:\[!&|?{;])|(?<=[(,=:\[!&|?{;] )|(?<=\breturn ))"
+    r"/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n]){0,199}\]?|[^/\\\[\n]){0,999}/?"
+)
+"""A regular expression, by what stands before it: elsewhere a slash divides."""
 TEXTS = (
-    r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|`(?:\\.|[^`\\])*+(?:`|\\?\Z)"
+    rf"{REGEX}|//[^\n]*|/\*(?s:.*?)(?:\*/|\Z)|`(?:\\.|[^`\\])*+(?:`|\\?\Z)"
     r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?"
 )
 DEFINITION = (
-    r"\b(?:function\s*\*?|class|const|let|var)\s+NAME\b(?!\s*=\s*require\b)"
-    r"|\b(?:module\.)?exports\.NAME\s*="
-    r"|^[ \t]*(?:(?:async|static|public|private)[ \t]+){0,3}NAME\s*\([^()]{0,999}\)[^;(){}]{0,99}\{"
+    r"\b(?:(?:function|class|const|let|var)\s+|function\s*\*\s*)NAME\b(?!\s*=\s*require\b)"
+    r"|\b(?:const|let|var)\b[^;\n]{0,299},\s*NAME\s*=(?!=)"
+    r"|\b(?:const|let|var)\s*\{[^{}]{0,299}\bNAME\b[^{}]{0,299}\}\s*=(?!=|\s*require\b)"
+    r"|\b(?:(?:module\.)?exports|global(?:This)?)\.NAME\s*=(?!=)"
+    r"|^NAME\s*=\s*(?:async\b\s*)?(?:function\b|\([^()]{0,999}\)\s*=>|\w+\s*=>)"
+    r"|(?:^|[{};,])[ \t]*(?:(?:async|static|public|private)[ \t]+){0,3}"
+    r"NAME\s*\([^()]{0,1999}\)[^;(){}]{0,99}\{"
 )
 DEMONSTRATIONS = (
     r"(?:console\.|assert\b|(?:describe|test|it|main|solve)\(|process\.exit|NAME\("
@@ -61,6 +70,7 @@ class JavaScript(Script):
 language("javascript", JavaScript(
     title="JavaScript", source="main.js", fences=("js", "node", "nodejs"), package="nodejs",
     run=("node", "main.js"), runtime_mb=512, driver="javascript.js",
+    dialect="{title} (Node.js {version})", version_number=r"\d+",
     texts=TEXTS, definition=DEFINITION,
     hello='console.log("hello")',
     lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},

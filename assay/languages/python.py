@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from assay.languages import DRIVERS, Language, language
+from assay.sandbox.access import INTERPRETER
 
 START = DRIVERS / "python_start.py"
 PACKAGES = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
@@ -17,11 +17,11 @@ STRINGS = (
 
 
 language("python", Language(
-    title="Python", source="program.py", fences=("py", "python3"), warm=True,
-    texts=rf"#[^\n]*|{STRINGS}", definition=r"^(?:async\s+)?(?:def|class)\s+NAME\b",
-    run=(os.path.realpath(sys.executable), "program.py"),
+    title="Python", source="program.py", fences=("py", "python3"), reserves=True, warm=True,
+    texts=rf"#[^\n]*|{STRINGS}", definition=r"^\f*+(?:async\s+)?(?:def|class)\s+NAME\b",
+    run=(INTERPRETER[0], "program.py"),
     environment={"PYTHONPATH": ":".join([".start", *PACKAGES]), "PYTHONHASHSEED": "0",
                  "PYTHONDONTWRITEBYTECODE": "1"},
     files={".start/sitecustomize.py": START.read_bytes()},
-    hello='print("hello")',
+    dialect="Python {}.{}".format(*sys.version_info), hello='print("hello")',
 ))  # fmt: skip

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.errors import DataError
-from assay.languages import DRIVERS, Language, language, version
+from assay.errors import NotInstalledError
+from assay.languages import DRIVERS, Language, content_of, language, version
 
 STARTED = "assay: q has started"
 LOADER = (DRIVERS / "q_loader.q").read_text().replace("STARTED", STARTED)
@@ -27,12 +27,12 @@ MOST_EXITS = 20
 
 
 def q_path(tool: str = "q", package: str = "") -> str:
-    """The user's q: $ASSAY_Q, or `q` on the PATH. Raises DataError where there is none."""
+    """The user's q: $ASSAY_Q, or `q` on the PATH. Raises NotInstalledError where there is none."""
     variable = os.environ.get("ASSAY_Q")
     path = shutil.which(variable or tool)
     if path is None:
         absent = f"ASSAY_Q is {variable}, which is no program" if variable else "q is not installed"
-        raise DataError(
+        raise NotInstalledError(
             f"{absent}; get q and a licence of your own from KX, and set ASSAY_Q to the interpreter"
         )
     return os.path.realpath(path)
@@ -42,7 +42,7 @@ def surroundings() -> tuple[dict[str, str], tuple[str, ...]]:
     """The variables by which q finds its home and its licence; and what it reads."""
     try:
         path = q_path()
-    except DataError:
+    except NotInstalledError:
         return {}, ()
     home = os.environ.get("QHOME") or str(Path(path).parent.parent)
     if not Path(home, "q.k").exists():
@@ -85,7 +85,8 @@ class Q(Language):
 
     def versions(self) -> list[str]:
         """What it says of its version."""
-        return [version(q_path(), "-q", ".z.K\n", *self.environment.items())]
+        path = q_path()
+        return [version(path, content_of(path), "-q", ".z.K\n", *self.environment.items())]
 
     def without_exit(self, program: str) -> str:
         """A program, less what would end it before code that follows."""

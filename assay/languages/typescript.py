@@ -7,20 +7,10 @@ from __future__ import annotations
 from assay.languages import DRIVERS, language
 from assay.languages.javascript import DEFINITION, TEXTS, Script
 
-
-class TypeScript(Script):
-    """Programs of which node loads the compiler."""
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """The compiler too."""
-        return *super().tools, "tsc"
-
-
-language("typescript", TypeScript(
+language("typescript", Script(
     title="TypeScript", source="main.ts", fences=("ts",), package="node-typescript",
     compile=("node", "-e", (DRIVERS / "typescript_build.js").read_text()), runtime_mb=512,
-    run=("node", "program"), driver="javascript.js",
+    run=("node", "program"), uses=("tsc",), driver="javascript.js",
     texts=TEXTS, definition=DEFINITION,
     environment={"NODE_PATH": "/usr/share/nodejs:/usr/lib/node_modules"},
     hello='const hello: string = "hello"; console.log(hello)',

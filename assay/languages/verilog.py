@@ -14,7 +14,8 @@ exec iverilog -g2012 -Wall -Wno-timescale -o program "$@" main.sv
 language("verilog", Language(
     title="Verilog", source="main.sv", beside="bench.sv", fences=("systemverilog", "sv"),
     definition=r"\bmodule\s+NAME\b", package="iverilog", asks_version="-V",
-    compile=("/bin/sh", "-c", BUILD), run=("vvp", "-n", "program"),
+    compile=("/bin/sh", "-c", BUILD), run=("vvp", "-n", "program"), uses=("iverilog",),
+    dialect="{title} (IEEE 1800-2012, Icarus Verilog {version})",
     hello='module hello; initial $display("hello"); endmodule',
     lazy={"empty": "module empty; endmodule",
           "echo": "module echo; integer c; initial begin c = $fgetc(32'h8000_0000);"

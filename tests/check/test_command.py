@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import Row
-from assay.types import Exchange, Task
+from assay.types import Call, Exchange, Task
 from tests.check.flawed import FOUND, KEPT, ROWS, row, write
 from tests.end_to_end.recipes import assay, command
 
@@ -98,6 +97,33 @@ def test_strict_drops_tasks_for_every_finding_and_exits_with_1_except_for_kept_f
     assert [sum(one.sound for one in checked) for checked in mildly] == [2, 3]
 
 
+COUNTER = """class Counter:
+    def __init__(self):
+        self.count = 0
+    def add(self, n):
+        self.count += n
+        return self
+"""
+
+
+def test_rows_are_written_with_what_their_references_need(tmp_path: Path) -> None:
+    counts = ["c = Counter()\nc.add(2)\nassert c.count == 2", "assert Counter().add(3).count == 3"]
+    written, again = tmp_path / "written.jsonl", tmp_path / "again.jsonl"
+    write(tmp_path / "tasks.jsonl", [
+        row("data"),
+        row("in place", ["x = [1]\nf(x)\nassert x == [1, 2]", "x = []\nf(x)\nassert x == [2]"],
+            "def f(x):\n    x.append(2)\n"),
+        row("objects", counts, COUNTER, entry_point="Counter"),
+        row("no reference", counts, None, entry_point="Counter", setup="unproved = True\n"),
+    ])  # fmt: skip
+    needs = {"data": "", "in place": "", "objects": "objects", "no reference": ""}
+    for file, output in (("tasks.jsonl", written), (written.name, again)):
+        done = assay("check", file, "--output", output, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert {task.id: task.needs for task in load(str(output))} == needs
+    assert again.read_bytes() == written.read_bytes()
+
+
 def test_limit_checks_only_the_first_rows(tmp_path: Path) -> None:
     file = write(tmp_path / "tasks.jsonl", [row("sound"), row("untested", []), row("x")])
     assert [one.id for one in check(str(file), limit=1, runner=RUNNER)] == ["sound"]
@@ -112,9 +138,8 @@ def test_a_task_in_another_language_gets_no_python_attacks() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.data("humaneval")
 def test_drills_and_humaneval_resist_every_attack() -> None:
-    if not Path(os.environ["ASSAY_DATA"], "humaneval").is_dir():
-        pytest.skip("no public data; set ASSAY_DATA")
     assert flaws(check("humaneval", limit=40, runner=RUNNER)) == {
         "HumanEval/34": {"constant_passes"}
     }
@@ -154,15 +179,15 @@ def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
         (["tasks.jsonl", "--report", "."], ". cannot be written; choose another path"),
         (
             ["tasks.jsonl", "--output", "tasks.jsonl"],
-            "tasks.jsonl holds the tasks to check",
+            "tasks.jsonl is read by this command",
         ),
         (
             ["jsonl:tasks.jsonl", "--report", "./tasks.jsonl"],
-            "tasks.jsonl holds the tasks to check",
+            "tasks.jsonl is read by this command",
         ),
         (
             ["humaneval:tasks.jsonl", "--output", "tasks.jsonl"],
-            "tasks.jsonl holds the tasks to check",
+            "tasks.jsonl is read by this command",
         ),
         (["tasks.jsonl", "--output", "tasks.jsonl/a.jsonl"], "cannot be written"),
         (
@@ -200,19 +225,40 @@ def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
 def test_a_task_that_the_judge_refuses_does_not_stop_the_others() -> None:
     sound = task_of(Row(row("sound"), ""))
     refused, fine = run_trials([replace(sound, id="refused", checks=()), sound], RUNNER)
-    assert [(finding.flaw, finding.detail) for finding in refused] == [
-        (Flaw.NOT_JUDGED, "refused: task 'refused' has no checks: no program can be judged")
+    assert [(finding.flaw, finding.detail) for finding in refused.findings] == [
+        (Flaw.UNJUDGED, "task 'refused' has no checks: no program can be judged")
     ]
-    assert fine == []
+    assert fine.findings == []
 
 
 @pytest.mark.long
-def test_a_checker_that_hangs_on_what_attacks_print_is_a_finding() -> None:
+def test_a_checker_that_hangs_on_what_the_reference_prints_is_a_finding() -> None:
     checker = "def check(*texts):\n    while True: pass"
-    task = Task("hang", "Print 2.", (Exchange("1", "2"),), "", checker=checker)
+    task = Task(
+        "hang", "Print 2.", (Exchange("1", "2"),), "", checker=checker, reference="print(2)"
+    )
     runner = ProgramRunner(Limits(cpu_seconds=0.1, wall_seconds=1), slots=2)
-    (findings,) = run_trials([task], runner)
-    assert Flaw.NOT_JUDGED in {finding.flaw for finding in findings}
+    (trial,) = run_trials([task], runner)
+    assert {finding.flaw for finding in trial.findings} & {Flaw.UNJUDGED, Flaw.REFERENCE_FAILS}
+
+
+HANGS = "def check({}):\n    while {}:\n        pass\n    return True\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("when", ["True", "value == expected", "False"])
+@pytest.mark.parametrize("calls", [False, True])
+def test_a_checker_that_hangs_is_named_though_the_row_has_no_reference(
+    when: str, calls: bool
+) -> None:
+    checker = HANGS.format("arguments, value, expected", when)
+    checks = (Call("[1]", "2"), Call("[2]", "4")) if calls else (Exchange("1", "2"),)
+    task = Task("hang", "Double it.", checks, "f" * calls, checker=checker)
+    runner = ProgramRunner(Limits(cpu_seconds=0.1, wall_seconds=0.5), slots=2)
+    (trial,) = run_trials([task], runner)
+    stuck = [finding.detail for finding in trial.findings if finding.flaw is Flaw.UNJUDGED]
+    assert len(stuck) == (when != "False")
+    assert all(line.startswith("its checker gives no answer: ") for line in stuck)
 
 
 @pytest.mark.long

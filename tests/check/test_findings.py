@@ -9,7 +9,7 @@ import pytest
 from assay.check.attacks import lazy_programs
 from assay.check.findings import Flaw, allows_several_answers, inspect_texts
 from assay.tasks.cases import EQUAL, Cases, task_of_cases
-from assay.types import Call, Check, Exchange, Task
+from assay.types import Answer, Call, Check, Exchange, Task
 
 CALLS = (Call("[1]", "2"),)
 
@@ -40,10 +40,48 @@ def asks(prompt: str, checker: str = "") -> Task:
         ("Return True if there are any two equal numbers.", ""),
         ("From any city, you can reach any other city.", ""),
         ("If there are multiple test cases, read them all.", ""),
+        ("Find one such array.", "Find one such"),
+        ("Print one of them.", "Print one of them"),
+        ("Print whichever you like.", "whichever you like"),
+        ("Ties may be broken arbitrarily.", "Ties may be broken arbitrarily"),
+        ("Break a tie in either way.", "tie in either way"),
+        ("Output one possible arrangement.", "Output one possible"),
+        ("Give an example of such a number.", "Give an example of such"),
+        ("You may choose any.", "You may choose any"),
+        ("Output a pair of your choice.", "of your choice"),
+        ("Multiple answers are possible.", "Multiple answers are possible"),
+        ("Several solutions may exist; the grader takes each.", "Several solutions may exist"),
+        ("There may be more than one valid answer.", "There may be more than one valid answer"),
+        ("The answer is not unique.", "answer is not unique"),
+        ("The solution isn't necessarily unique.", "solution isn't necessarily unique"),
+        ("If there are several ways, any is fine.", "If there are several ways"),
+        ("If there are several, print one.", "If there are several"),
+        ("The order of the output does not matter.", "order of the output does not matter"),
+        ("The pairs may appear in any order.", "may appear in any order"),
+        ("Print any array that satisfies this.", "Print any array that satisfies"),
+        ("Output an arbitrary one.", "Output an arbitrary"),
+        ("Multiple answers are possible. Print the smallest one.", ""),
+        ("There may be multiple answers; output the lexicographically smallest.", ""),
+        ("If there are several ways, print the last.", ""),
+        ("If there is exactly one such number, print it.", ""),
+        ("The edges are given in any order.", ""),
+        ("The answer is unique.", ""),
+        ("Print the number of solutions.", ""),
+        ("Compute how many answers there are.", ""),
+        ("You can choose the first element only.", ""),
     ],
 )  # fmt: skip
 def test_only_words_that_allow_several_answers_match(prompt: str, words: str) -> None:
     assert allows_several_answers(asks(prompt)) == words
+
+
+def test_a_tolerance_that_text_is_not_compared_with_needs_a_checker() -> None:
+    prompt = "The absolute or relative error must not exceed 1e-6."
+    task = Task("t", prompt, (Exchange("1", "1/3"),), "", reference="")
+    assert allows_several_answers(task) == "absolute or relative error must not exceed 1e-6"
+    assert not allows_several_answers(replace(task, checker="floats"))
+    assert allows_several_answers(replace(task, prompt="Print any of them.", checker="floats 1e-4"))
+    assert not allows_several_answers(asks(prompt))  # calls have a tolerance of their own
 
 
 def test_a_task_with_python_checks_or_a_checker_needs_none() -> None:
@@ -79,6 +117,18 @@ def test_a_duplicate_names_the_first_such_task_and_a_missing_reference_is_a_find
         {Flaw.DUPLICATE: "has the checks of a"},
         {Flaw.NO_REFERENCE: "has no reference"},
     ]
+
+
+def test_questions_with_one_answer_are_different_tasks_unless_they_ask_the_same() -> None:
+    four, exact = (Answer("4"),), (Answer("4", exact=True),)
+    tasks = [
+        Task(name, prompt, checks, "", language="answer", reference="4")
+        for name, prompt, checks in (
+            ("a", "2 + 2?", four), ("b", "1 + 3?", four), ("c", "1 + 3?", exact),
+        )
+    ]  # fmt: skip
+    details = [[finding.detail for finding in findings] for findings in inspect_texts(tasks)]
+    assert details == [[], [], ["has the prompt of b"]]
 
 
 @pytest.mark.parametrize(

@@ -135,14 +135,15 @@ def test_a_box_that_cannot_be_searched_leaves_the_other_tasks(
     assert not any(report.sound for report in reports)
 
 
-def test_an_installed_release_drops_the_task(tree: Path, no_cheats: None) -> None:
+def test_an_installed_release_shows_the_answer_where_a_box_cannot_cover_it(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     venv.create(tree.parent / "venv", symlinks=True)
     (packages,) = (tree.parent / "venv").glob("lib/python3*/site-packages")
     copy_pytest(packages)
-    assert shown(tree) == ""
     (packages / "calc.py").write_text(RIGHT)
-    (report,) = check(str(tree.parent / "tasks.jsonl"))
-    details = {finding.flaw: finding.detail for finding in report.findings}
-    assert details[Flaw.ANSWER_SHOWN].startswith("a release of the repository is installed: ")
-    assert details[Flaw.ANSWER_SHOWN].endswith("/site-packages/calc.py")
-    assert not report.sound
+    assert shown(tree) == ""
+    monkeypatch.setattr("assay.judge.kinds.repository.copies", lambda *_: ())
+    found = shown(tree)
+    assert found.startswith("a release of the repository is installed: ")
+    assert found.endswith("/site-packages/calc.py")

@@ -20,15 +20,18 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from assay.judge.answer_code import AnswerCode
+from assay.judge.answer_names import AnswerNames
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import BUILTINS, CodecError, Opaque
 from assay.judge.kinds import asserts
-from assay.judge.protocol import CheckJob, WorkerReport
 from assay.judge.proxy import Connection
 from assay.judge.verdict import FAILURES, parse_report
 from assay.judge.worker import run_checks
-from assay.sandbox.sockets import HEADER, BufferedSocket, FramedSocket
+from assay.judge.worker_messages import CheckJob, WorkerReport
+from assay.sandbox.sockets import HEADER, BufferedSocket, FramedSocket, framed
 
+NAMES = AnswerNames(AnswerCode(-1))
 SCALARS = (
     type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction,
     type(...),
@@ -72,6 +75,9 @@ def value_from(frame: bytes) -> Any:
 def require_allowed(value: Any) -> None:
     """Raises AssertionError where a value, or any part of it, is of a type that may not cross."""
     kind = type(value)
+    if kind.__bases__ == (Opaque,):  # a stand-in's class has a name, and nothing else of its own
+        assert kind.__dict__.keys() <= {"__module__", "__doc__", "__dict__", "__weakref__"}
+        kind = Opaque
     if kind in MAPPINGS:
         if kind is defaultdict:
             require_allowed(value.default_factory)
@@ -86,10 +92,6 @@ def require_allowed(value: Any) -> None:
         assert value.dtype.kind in "biufcSU", value.dtype
     else:
         assert kind in SCALARS or value in BUILTINS.values(), kind
-
-
-def framed(body: bytes) -> bytes:
-    return HEADER.pack(len(body)) + body
 
 
 def reported(script: list[bytes], mutates: bool = False, handles: bool = False) -> WorkerReport:
@@ -118,13 +120,14 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
         "checks": [[asserts.__name__, source] for source in CHECKS],
         "stop_early": False, "numpy": False, "mutates": mutates, "classes": [],
         "identity": False, "files": False, "doubt": "", "objects": handles,
-        "large": False, "reply_mb": 1,
+        "subclasses": False, "aliases": False,
+        "large": False, "reply_mb": 1, "kinds": {},
     }  # fmt: skip
     with ours:
         ours.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0)
         )  # no test without an end
-        report = run_checks(Connection(FramedSocket(ours, 1 << 16), job))
+        report = run_checks(Connection(FramedSocket(ours, 1 << 16), job), NAMES)
     playing.join()
     require_documented(report)
     return report

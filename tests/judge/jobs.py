@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from assay.judge import Job, Judge
-from assay.sandbox.client import Sandbox
 from assay.sandbox.program import Program, Result
+from assay.sandbox.supervisor_client import Sandbox
 from assay.types import Check, Execution, Task
 from tests.judge.opened import with_judge
 
@@ -56,14 +56,6 @@ def task(entry_point: str, *checks: str, setup: str = "", reference: str | None 
         setup=setup,
         reference=reference,
     )
-
-
-NO_TABLE = "class NoTable: pass\n"
-
-
-def as_program(test: str) -> str:
-    """The test, as one that has the program's objects where there is no reference."""
-    return NO_TABLE + test
 
 
 def programs_run(monkeypatch: pytest.MonkeyPatch) -> list[Program]:

@@ -15,11 +15,11 @@ import pytest
 
 from assay.judge import Job, Judge
 from assay.judge import judge as judge_module
-from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Observation
-from assay.sandbox.client import Sandbox
+from assay.judge.runner import Runner
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
+from assay.sandbox.supervisor_client import Sandbox
 from assay.types import Execution
 from tests.judge.processes import descendants
 from tests.sandbox.test_launch import WITHOUT
@@ -33,14 +33,14 @@ class Guest(Judge):
     def __init__(self, host: Sandbox, limits: Limits, stop_early: bool) -> None:
         super().__init__(limits, slots=1, stop_early=stop_early)
         self._sandbox = host
-        self._exchanges = ExchangeRunner(host, limits, stop_early)
+        self._runner = Runner(host, limits, stop_early)
 
     async def __aenter__(self) -> Guest:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._references.close()
-        self._exchanges.close()
+        self._runner.close()
 
 
 class OpenSandboxes:
@@ -65,7 +65,7 @@ class OpenSandboxes:
         return asyncio.run_coroutine_threadsafe(with_judge(), self._loop).result()
 
     def processes(self) -> list[int]:
-        supervisors = [judge._sandbox._process.pid for judge in self._judges.values()]
+        supervisors = [judge.pid for judge in self._judges.values()]
         return [*supervisors, *(pid for one in supervisors for pid in descendants(one))]
 
     def close(self) -> None:

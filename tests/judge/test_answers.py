@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,10 +13,9 @@ from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.judge.answer_text import plain_number
 from assay.judge.kinds import answers
-from assay.judge.kinds.answers import Answers, points_seed
-from assay.judge.kinds.kind import Decision
-from assay.languages import language_named
-from assay.types import Answer, Execution, Task, Verdict
+from assay.judge.kinds.answers import Answers, by_text, points_seed
+from assay.types import Answer, Cause, Execution, Task, Verdict
+from tests.judge.scripted_bench import ScriptedBench
 
 needs_maths = pytest.mark.skipif(not find_spec("math_verify"), reason="needs math-verify")
 
@@ -67,17 +67,18 @@ def test_a_number_does_not_count_where_what_stands_around_it_changes_it(
 
 
 def test_a_failure_says_what_is_not_what() -> None:
-    assert Answers().run(Answer("1"), "x=2", language_named("answer")).decided == Decision(
-        Verdict.WRONG, "'x=2' is not '1'"
-    )
+    wrong = Execution(Verdict.WRONG, 0, 1, "'x=2' is not '1'")
+    assert by_text(Answer("1"), "x=2") == wrong
 
 
 def test_the_points_of_a_formula_follow_from_the_right_answer_alone() -> None:
     seeds = {right: points_seed(right) for right in ("p-q", "p+q")}
     assert len(set(seeds.values())) == 2
-    run = Answers().run(Answer("p-q"), "2p", language_named("answer"))
-    assert seeds["p-q"] in run.source
-    assert run.source == Answers().run(Answer("p-q"), "q", language_named("answer")).source
+    bench = ScriptedBench("answer")
+    for reply in ("2p", "q"):
+        asyncio.run(Answers().judge(bench, [Answer("p-q")], question("p-q"), reply))
+    assert seeds["p-q"] in bench.runs[0].source
+    assert len({asked.source for asked in bench.runs}) == 1
 
 
 @needs_maths
@@ -116,8 +117,8 @@ def test_any_other_number_or_more_than_one_is_wrong(right: str, given: str) -> N
 
 def decision(right: str, given: str) -> Verdict:
     """What is decided without a run."""
-    decided = Answers().run(Answer(right, exact=True), given, language_named("answer")).decided
-    assert decided is not None
+    decided = by_text(Answer(right, exact=True), given)
+    assert isinstance(decided, Execution)
     return decided.verdict
 
 
@@ -140,8 +141,8 @@ def test_without_math_verify_one_line_says_what_to_install(
 
 def test_a_task_whose_exact_answer_is_no_number_is_refused() -> None:
     for answer in ("", "eighteen", "1 or 2"):
-        with pytest.raises(DataError, match="no plain number"):
-            judged((answer, "1"), exact=True)
+        (refused,) = judged((answer, "1"), exact=True)
+        assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, Cause.TASK)
 
 
 def test_a_number_of_thousands_of_digits_is_no_plain_number() -> None:

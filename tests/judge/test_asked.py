@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from assay.judge import Job
-from assay.judge.verdict import is_tasks_fault
 from assay.types import Execution, Task, TestFunctions, Verdict
 from tests.judge.jobs import task
 from tests.judge.opened import judge_all
@@ -51,7 +50,7 @@ def executions() -> dict[str, Execution]:
 def test_a_test_that_asks_nothing_is_the_tasks_fault(
     name: str, executions: dict[str, Execution]
 ) -> None:
-    assert is_tasks_fault(executions[name]), executions[name]
+    assert executions[name].verdict is Verdict.UNJUDGED, executions[name]
     assert "this test asks nothing of the program: " in executions[name].detail
 
 
@@ -86,7 +85,7 @@ def test_such_a_task_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.WARNING):
         judge_all([Job(AT_FAULT["an assert of nothing"], f"{DOUBLE}#{n}") for n in range(3)])
     assert [record.getMessage() for record in caplog.records] == [
-        "task f cannot be judged: this test asks nothing of the program: assert True"
+        "task f cannot be judged (test): this test asks nothing of the program: assert True"
     ]
 
 

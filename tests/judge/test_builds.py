@@ -14,7 +14,7 @@ from assay.judge import Judge
 from assay.judge.builds import Build, Builds
 from assay.languages import Language, language_named
 from assay.sandbox.program import ENVIRONMENT, Ended, Folder, Program, Result
-from assay.types import Execution, Verdict
+from assay.types import Cause, Execution, Verdict
 from tests.judge.opened import with_judge
 from tests.judge.test_languages import needs_cpp
 
@@ -51,7 +51,7 @@ def test_hello_is_compiled_once_for_all_failures() -> None:
     builds = Builds(compiler)
     assert ends(builds, *(BAD + " " * more for more in range(8))) == [Ended.EXITED] * 8
     assert ends(builds, GOOD, f"{BAD};") == [Ended.EXITED] * 2
-    assert compiler.runs == 8 + 1 + 2
+    assert compiler.runs == (8 + 1) * len(CPP.compilers()) + 2
 
 
 @needs_cpp
@@ -77,6 +77,27 @@ def test_a_compiler_that_the_machine_lost_needs_no_hello() -> None:
     assert compiler.runs == 1
 
 
+class Crashing(Compiler):
+    """One that crashes in its first runs."""
+
+    def __init__(self, crashes: int) -> None:
+        super().__init__(b"hello", GOOD.encode())
+        self.crashes = crashes
+
+    async def __call__(self, program: Program) -> Result:
+        result = await super().__call__(program)
+        crashes = self.runs <= self.crashes
+        return Result(Ended.EXITED, status=CPP.crash_status) if crashes else result
+
+
+@needs_cpp
+@pytest.mark.parametrize(("crashes", "compiles"), [(0, True), (1, True), (2, False)])
+def test_a_compiler_that_crashed_is_tried_once_more(crashes: int, compiles: bool) -> None:
+    once = replace(CPP, compile=tuple(word for word in CPP.compile if "STANDARD" not in word))
+    build = asyncio.run(Builds(Crashing(crashes)).build(replace(once, standards=()), GOOD))
+    assert isinstance(build.program, Program) == compiles
+
+
 @needs_cpp
 def test_each_language_has_a_hello_of_its_own() -> None:
     builds, other = Builds(Compiler(b"hello")), replace(CPP, hello=f"{BAD} /* other */")
@@ -91,8 +112,8 @@ def test_a_program_whose_interpreter_vanished_is_not_scored(tmp_path: Path) -> N
         return (await judge.execute(GOOD, language=gone)).execution
 
     execution = with_judge(run)
-    assert execution.verdict is Verdict.INFRA
-    assert execution.detail == f"{tmp_path}/gone cannot be started: No such file or directory"
+    assert (execution.verdict, execution.cause) == (Verdict.INFRA, Cause.MACHINE)
+    assert f"{tmp_path}/gone" in execution.detail
 
 
 def test_a_tool_that_fails_to_tell_its_version_is_asked_again(
@@ -117,6 +138,27 @@ def test_a_folder_that_is_too_large_is_refused_at_once() -> None:
             with_judge(partial(Judge.execute, program="", folder=Folder(files)))
 
 
+@pytest.mark.parametrize(
+    ("files", "fetch", "why"),
+    [
+        (("a", "a/b"), (), r"^'a' is a file and the folder of 'a/b' in one program's folder"),
+        (("program.py/x",), (), r"^'program.py' is a file and the folder of 'program.py/x'"),
+        (("x" * 256,), (), r"^'xxxxx.*xxxx' names no file of a program's folder"),
+        ((), ("x" * 256,), r"^'xxxxx.*xxxx' names no file of a program's folder"),
+        (("d/" * 300 + "x",), (), r"^the path 'd/d.*' has more than 512 bytes"),
+        *(((name,), (), "names no file of a program's folder") for name in (
+            "", ".", "a/", "a//b", "./a", "../a", "/etc/a", "a\0b",
+        )),
+    ],
+)  # fmt: skip
+def test_a_path_that_can_name_no_file_of_a_folder_is_refused_at_once(
+    files: tuple[str, ...], fetch: tuple[str, ...], why: str
+) -> None:
+    folder = Folder(dict.fromkeys(files, b""), fetch)
+    with pytest.raises(DataError, match=why):
+        with_judge(partial(Judge.execute, program="", folder=folder))
+
+
 @needs_cpp
 def test_where_nothing_compiles_no_program_is_scored_and_hello_says_why() -> None:
     lame = replace(CPP, compile=(*CPP.compile, "-lno_such_library"))
@@ -126,7 +168,20 @@ def test_where_nothing_compiles_no_program_is_scored_and_hello_says_why() -> Non
         return [run.execution for run in runs]
 
     good, hello = with_judge(work)
-    assert good.verdict is Verdict.INFRA
-    assert good.detail == "the compiler fails on a hello too; `assay doctor --self-test` says why"
+    assert (good.verdict, good.cause) == (Verdict.INFRA, Cause.MACHINE)
+    assert "assay doctor" in good.detail
     assert hello.verdict is Verdict.COMPILE
-    assert "error: ld returned 1 exit status" in hello.detail
+
+
+@needs_cpp
+def test_a_language_with_other_variables_compiles_a_program_anew() -> None:
+    """Its compiler gets them: tools that users describe may differ in them alone."""
+
+    async def runs() -> int:
+        compiler = Compiler(GOOD.encode())
+        builds = Builds(compiler)
+        for language in (CPP, CPP, replace(CPP, environment={"CPATH": "/usr/include"})):
+            await builds.build(language, GOOD)
+        return compiler.runs
+
+    assert asyncio.run(runs()) == 2

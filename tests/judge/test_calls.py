@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import DataError
-from assay.judge import Job, Judge, references
+from assay import user_cache
+from assay.judge import Job, Judge, edition
 from assay.judge.kinds.calls import equal
-from assay.judge.verdict import is_tasks_fault
-from assay.judge.verdict_cache import installed
 from assay.sandbox.limits import Limits
-from assay.types import Call, Check, Execution, Task, Verdict
+from assay.types import Call, Cause, Check, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn
 from tests.judge.opened import judge_all
 
@@ -218,8 +216,7 @@ def test_a_checker_decides_alone_and_what_it_raises_is_a_wrong_answer() -> None:
 )
 def test_a_broken_checker_is_the_tasks_fault_and_not_the_programs(checker: str) -> None:
     (execution,) = judged(task(Call("[4]", "2"), checker=checker), "def f(x): return 2")
-    assert execution.verdict is Verdict.INFRA
-    assert "setup fails" in execution.detail
+    assert (execution.verdict, execution.cause) == (Verdict.UNJUDGED, Cause.TASK)
 
 
 def test_a_checker_sees_no_name_of_the_programs() -> None:
@@ -245,8 +242,8 @@ def test_with_another_version_of_a_package_the_reference_is_asked_again(
 ) -> None:
     asked = task(Call("[3]"), reference=HALVE)
     verdicts(asked, HALVE)
-    versions = installed()
-    monkeypatch.setattr(references, "installed", lambda: [*versions, "numpy-9.0.dist-info"])
+    versions = edition.installed()
+    monkeypatch.setattr(edition, "installed", lambda: [*versions, "numpy-9.0.dist-info"])
     verdicts(asked, HALVE)
     assert len(list(cache.iterdir())) == 2
 
@@ -272,7 +269,8 @@ def test_a_folder_that_cannot_be_written_costs_a_line(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert verdicts(task(Call("[3]"), reference=HALVE), HALVE) == ["pass"]
-    assert all("the reference " in message for message in caplog.messages)
+    (warning,) = caplog.messages
+    assert "cannot be written" in warning
 
 
 def test_many_programs_at_once_share_one_run_of_the_reference(
@@ -324,27 +322,24 @@ def test_many_programs_at_once_share_one_run_of_the_reference(
         (task(Call("[3]", '{"what":1}')), "call 1: unknown tag 'what'"),
     ],
 )
-def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(
+def test_a_task_that_cannot_be_judged_says_why_in_one_line(
     asked: Task, why: str, cache: Path
 ) -> None:
-    with pytest.raises(DataError) as caught:
-        judge_all([Job(asked, "def f(x): return 1")], Limits(cpu_seconds=0.2))
-    assert str(caught.value).startswith("task 't'")
-    assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
+    (refused,) = judge_all([Job(asked, "def f(x): return 1")], Limits(cpu_seconds=0.2))
+    of_reference = "fails" in why or "no data" in why or why[0] == "("
+    cause = Cause.REFERENCE if of_reference else Cause.TASK
+    assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, cause)
+    assert why in refused.detail
     assert not cache.exists()
 
 
 def test_expected_values_whose_setup_fails_are_the_users_to_mend() -> None:
     asked = task(Call("[3]"), reference=HALVE, setup="1 / 0")
-    why = "task 't': the task's setup fails: ZeroDivisionError"
-    with pytest.raises(DataError, match=why):
-        judged(asked, HALVE)
     with_others = [Job(asked, HALVE), Job(task(Call("[3]", "[1.5,3]")), HALVE)]
-    refused, passed = judge_all(with_others, skip_refused=True)
-    assert (refused.verdict, passed.verdict) == (Verdict.INFRA, Verdict.PASS)
-    assert (refused.total, refused.detail.startswith(f"refused: {why}")) == (1, True)
-    assert is_tasks_fault(refused)
+    refused, passed = judge_all(with_others)
+    assert (refused.verdict, passed.verdict) == (Verdict.UNJUDGED, Verdict.PASS)
+    assert (refused.cause, refused.total) == (Cause.TASK, 1)
+    assert "ZeroDivisionError" in refused.detail
 
 
 def test_a_checker_has_no_part_in_what_the_reference_answers() -> None:
@@ -381,11 +376,12 @@ def test_a_cached_answer_that_is_no_data_still_needs_the_checker(cache: Path) ->
     checker = "def check(arguments, value, expected): return True"
     assert verdicts(task(Call("[3]"), reference=thing, checker=checker), thing) == ["pass"]
     assert len(list(cache.iterdir())) == 1
-    with pytest.raises(DataError, match="the reference's answer is no data; add a checker"):
-        judged(task(Call("[3]"), reference=thing), "def f(x): return 1")
+    (refused,) = judged(task(Call("[3]"), reference=thing), "def f(x): return 1")
+    assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, Cause.REFERENCE)
+    assert "checker" in refused.detail
 
 
-def test_a_user_without_a_home_has_expected_values_without_a_cache(
+def test_a_user_without_a_home_has_expected_values(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def homeless() -> Path:
@@ -393,11 +389,10 @@ def test_a_user_without_a_home_has_expected_values_without_a_cache(
 
     monkeypatch.setattr(Path, "home", homeless)
     monkeypatch.delenv("XDG_CACHE_HOME")
-    references._home_cache.cache_clear()
+    user_cache._warn.cache_clear()
     tasks = [task(Call(f"[{number}]"), reference=HALVE) for number in range(2)]
     assert [one.verdict for one in judge_all([Job(one, HALVE) for one in tasks])] == ["pass"] * 2
-    assert len(caplog.messages) == 1
-    references._home_cache.cache_clear()
+    assert len([text for text in caplog.messages if "set XDG_CACHE_HOME" in text]) == 1
 
 
 def test_answers_that_are_no_data_are_a_checkers_to_judge() -> None:

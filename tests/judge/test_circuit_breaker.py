@@ -11,7 +11,7 @@ from assay.judge.verdict import CircuitBreaker
 def feed(breaker: CircuitBreaker, pattern: str) -> None:
     """An x is a failure of the machine."""
     for sign in pattern:
-        breaker.note("the zygote died" if sign == "x" else "")
+        breaker.note(sign == "x", "the zygote died")
 
 
 def test_twenty_failures_in_a_row_are_borne_and_the_next_is_not() -> None:

@@ -22,10 +22,7 @@ TIMED = "ClassEval_20"
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    file = Path(os.environ["ASSAY_DATA"], name)
-    if not file.exists():
-        pytest.skip(f"no {file}")
-    return [json.loads(line) for line in gzip.open(file)]
+    return [json.loads(line) for line in gzip.open(Path(os.environ["ASSAY_DATA"], name))]
 
 
 def verdicts(tasks: list[tuple[Task, str]]) -> dict[str, set[str]]:
@@ -50,6 +47,7 @@ def class_tasks() -> list[Task]:
     return tasks
 
 
+@pytest.mark.data("class_tasks")
 def test_classes_pass_with_their_own_solutions() -> None:
     tasks = [(replace(task, reference=None), task.reference or "") for task in class_tasks()]
     found = verdicts(tasks)
@@ -60,6 +58,7 @@ def test_classes_pass_with_their_own_solutions() -> None:
     assert found == {task.id: FORGEABLE.get(task.id, {"pass"}) for task, _ in tasks}
 
 
+@pytest.mark.data("leetcode_dataset")
 def test_methods_that_take_and_return_nodes_pass() -> None:
     tasks = []
     for row in rows("leetcode_dataset/train_rows.jsonl.gz"):

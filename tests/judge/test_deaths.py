@@ -20,18 +20,15 @@ from assay.errors import SandboxError
 from assay.judge import Job, Judge, base
 from assay.judge import judge as judge_module
 from assay.judge.verdict import CircuitBreaker
+from assay.sandbox.events import Events
 from assay.sandbox.isolation import Isolation
 from assay.sandbox.limits import Limits
-from assay.sandbox.processes import (
-    CandidateProcess,
-    Events,
-    ZygoteMessage,
-    ZygoteProcess,
-)
+from assay.sandbox.processes import CandidateProcess
 from assay.sandbox.program import Program
 from assay.sandbox.slot import CANDIDATES_PER_FORK
 from assay.sandbox.sockets import HEADER, BufferedSocket
-from assay.types import Execution, Verdict
+from assay.sandbox.zygote_process import ZygoteMessage, ZygoteProcess
+from assay.types import Cause, Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
 from tests.judge.opened import judge_all
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
@@ -44,7 +41,7 @@ async def processes(judge: Judge) -> dict[str, list[int]]:
     its candidate processes, of which a first job has used one.
     """
     await judge.run(add(RIGHT))
-    supervisor = judge._sandbox._process.pid
+    supervisor = judge.pid
     await until(
         lambda: (
             [len(children(zygote)) for zygote in zygotes(supervisor)] == [1 + CANDIDATES_PER_FORK]
@@ -98,10 +95,10 @@ def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
     async def bereft() -> list[int]:
         async with Judge(slots=2) as judge:
             job = asyncio.create_task(judge.run(add("while True: pass")))
-            await until(lambda: len(descendants(judge._sandbox._process.pid)) >= 2 * 3)
+            await until(lambda: len(descendants(judge.pid)) >= 2 * 3)
             await asyncio.sleep(0.1)
-            pids = descendants(judge._sandbox._process.pid)
-            judge._sandbox._process.kill()
+            pids = descendants(judge.pid)
+            os.kill(judge.pid, signal.SIGKILL)
             with pytest.raises(SandboxError, match="supervisor died"):
                 await asyncio.wait_for(job, 5)
             with pytest.raises(SandboxError, match="supervisor died"):
@@ -117,7 +114,7 @@ def test_nothing_runs_after_the_judge_is_closed() -> None:
             await judge.run(add(RIGHT))
             stuck = asyncio.create_task(judge.run(add("while True: pass")))
             await asyncio.sleep(0.1)
-            pids = [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)]
+            pids = [judge.pid, *descendants(judge.pid)]
             stuck.cancel()
             await asyncio.wait([stuck])
             return pids
@@ -134,7 +131,7 @@ async def main():
         await asyncio.gather(*(judge.run(add("")) for _ in range(8)))
         jobs = [asyncio.create_task(judge.run(add("while True: pass"))) for _ in range(2)]
         await asyncio.sleep(0.1)
-        print(judge._sandbox._process.pid, flush=True)
+        print(judge.pid, flush=True)
         await asyncio.gather(*jobs)
 asyncio.run(main())
 """
@@ -154,11 +151,15 @@ def test_nothing_runs_after_the_trainer_is_killed() -> None:
 
 def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "CircuitBreaker", partial(CircuitBreaker, tolerated=2))
-    deadly = task("f", "import os\nf()\nos._exit(0)")
+
+    async def failing(*_: object) -> Execution:
+        return Execution(Verdict.INFRA, detail="the zygote died")
+
+    monkeypatch.setattr(Judge, "_execute", failing)
     with pytest.raises(
-        SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"
+        SandboxError, match="failed 3 of the last 3 programs, at last: the zygote died"
     ):
-        judge_all([Job(deadly, f"def f(): return {at}") for at in range(3)])
+        judge_all([add(f"def add(a, b): return {at}") for at in range(3)])
 
 
 def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reported_once(
@@ -167,9 +168,9 @@ def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reporte
     monkeypatch.setattr(base, "CircuitBreaker", partial(CircuitBreaker, tolerated=0))
     broken = task("f", "assert f() < limit", setup="import no_such_module\nlimit = 9")
     executions = judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
-    assert [seen.verdict for seen in executions] == [Verdict.INFRA] * 3
+    assert [seen.verdict for seen in executions] == [Verdict.UNJUDGED] * 3
     assert [
-        record.message.startswith("task f cannot be judged: the task's setup")
+        record.message.startswith("task f cannot be judged (task): the task's setup")
         for record in caplog.records
     ] == [True]
 
@@ -198,7 +199,7 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
                 pass
             await until(
                 lambda: (
-                    len(descendants(judge._sandbox._process.pid))
+                    len(descendants(judge.pid))
                     <= 2 * (2 + 2 + 1 + CANDIDATES_PER_FORK + CANDIDATES_PER_FORK // 4)
                 )
             )
@@ -243,10 +244,10 @@ def test_an_event_whose_source_was_closed_earlier_in_the_same_round_is_passed_ov
         os.close(descriptor)
 
 
-def test_a_check_that_writes_rubbish_as_its_report_ends_in_infra_and_harms_no_other() -> None:
+def test_a_check_that_writes_rubbish_as_its_report_is_not_judged_and_harms_no_other() -> None:
     rubbish = "import os\nos.write(3, b'\\0\\0\\0\\2{]')"
     executions = judge_all([Job(task("f", rubbish), "def f(): return 1"), add(RIGHT)])
-    assert [execution.verdict for execution in executions] == [Verdict.INFRA, Verdict.PASS]
+    assert [execution.verdict for execution in executions] == [Verdict.UNJUDGED, Verdict.PASS]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ def test_a_forged_report_of_a_checks_own_ends_no_judge(name: str, value: str) ->
     body = "{" + ", ".join(f'"{key}": {text}' for key, text in {**whole, name: value}.items()) + "}"
     forged = f"import os, struct\nos.write(3, struct.pack('!I', {len(body)}) + {body.encode()!r})"
     executions = judge_all([Job(task("f", forged), "def f(): return 1"), add(RIGHT)])
-    assert [execution.verdict for execution in executions] == [Verdict.INFRA, Verdict.PASS]
+    assert [execution.verdict for execution in executions] == [Verdict.UNJUDGED, Verdict.PASS]
 
 
 def test_a_report_without_end_is_not_read_into_the_supervisors_memory() -> None:
@@ -280,11 +281,11 @@ def test_a_report_without_end_is_not_read_into_the_supervisors_memory() -> None:
     async def run() -> tuple[Execution, int]:
         async with Judge(Limits(wall_seconds=5), slots=1) as judge:
             execution = await judge.run(Job(task("f", flood), "def f(): pass"))
-            status = Path(f"/proc/{judge._sandbox._process.pid}/status").read_text()
+            status = Path(f"/proc/{judge.pid}/status").read_text()
             return execution, int(status.partition("VmHWM:")[2].split()[0])
 
     execution, peak = asyncio.run(run())
-    assert (execution.verdict, execution.detail) == (Verdict.INFRA, "the test worker died")
+    assert (execution.verdict, execution.cause) == (Verdict.UNJUDGED, Cause.TEST)
     assert peak < 200 * 1024
 
 

@@ -8,12 +8,11 @@ from functools import cache
 
 import pytest
 
-from assay.errors import DataError
 from assay.judge import Job, Judge
-from assay.judge.exchange_runner import combined
+from assay.judge.runner import combined
 from assay.rewards.tests import score_execution
 from assay.sandbox.limits import Limits
-from assay.types import Check, Exchange, Execution, Task, Verdict
+from assay.types import Cause, Check, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn, programs_run
 from tests.judge.opened import judge_all, with_judge
 
@@ -181,7 +180,7 @@ def test_a_checker_of_the_tasks_own_decides_with_the_input() -> None:
     task = Task("divisor", "", (Exchange("91", "7"),), "", checker=divisor)
     assert judged("print(13)", task).verdict is Verdict.PASS
     assert judged("print(12)", task).verdict is Verdict.WRONG
-    assert judged("print('x')", task).detail.startswith("test 1: the checker raised ValueError")
+    assert judged("print('x')", task).verdict is Verdict.WRONG
 
 
 def test_a_program_without_a_task_is_run_for_what_it_prints() -> None:
@@ -216,12 +215,14 @@ def test_a_result_is_forgeable_where_that_of_one_check_is() -> None:
     assert combined({0: passed, 1: passed}).proven
 
 
-def test_a_wrong_answer_needs_no_run_of_the_reference(
+def test_the_reference_runs_for_the_first_wrong_answer_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     orders = programs_run(monkeypatch)
-    assert judged("print(4)", replace(SUM, reference="print(5)")).verdict is Verdict.WRONG
-    assert len(orders) == 1
+    jobs = [Job(replace(SUM, reference=ADD.format("input()")), "print(4)")]
+    jobs += [Job(jobs[0].task, f"print({n})") for n in range(5, 8)]
+    assert [execution.verdict for execution in judged_in_turn(*jobs)] == ["wrong"] * 4
+    assert len(orders) == 4 + len(SUM.checks)
 
 
 def test_a_program_with_numpy_is_not_kept_waiting_by_those_without() -> None:
@@ -254,5 +255,6 @@ def test_a_hook_of_the_programs_own_does_not_hide_that_it_failed() -> None:
 
 
 def test_exchanges_beside_checks_are_no_task() -> None:
-    with pytest.raises(DataError, match="exchanges beside other checks"):
-        judged("print(3)", Task("mixed", "", (Exchange("", "3"), Check("assert False")), "f"))
+    mixed = Task("mixed", "", (Exchange("", "3"), Check("assert False")), "f")
+    refused = judged("print(3)", mixed)
+    assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, Cause.TASK)

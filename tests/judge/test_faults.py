@@ -24,7 +24,8 @@ import pytest
 
 from assay.errors import SandboxError
 from assay.judge import Judge, judge_all
-from assay.sandbox import client, kernel
+from assay.languages import content_of
+from assay.sandbox import kernel, supervisor_client
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.slot import CANDIDATES_PER_FORK
@@ -93,8 +94,8 @@ def victims(judge: Judge, kind: str) -> list[int]:
     `worker` or `candidate`.
     """
     if kind == "started":
-        return children(judge._sandbox._process.pid)
-    found = [zygote for zygote in zygotes(judge._sandbox._process.pid) if children(zygote)]
+        return children(judge.pid)
+    found = [zygote for zygote in zygotes(judge.pid) if children(zygote)]
     if kind == "zygote":
         return found
     return [child for zygote in found for child in children(zygote) if role(child) == kind]
@@ -126,7 +127,7 @@ async def storm(judge: Judge, draw: random.Random) -> None:
 def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
+    monkeypatch.setattr(supervisor_client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
     draw = random.Random(seed)
     jobs = draw.sample(MIXED * 3, 3 * len(MIXED))
 
@@ -153,7 +154,7 @@ def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(
 def test_a_job_whose_process_is_stopped_is_judged_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
+    monkeypatch.setattr(supervisor_client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
     slow = f"import time\ntime.sleep(0.7)\n{RIGHT}"
 
     async def stopped() -> Execution:
@@ -174,10 +175,10 @@ def test_a_worker_that_dies_after_its_report_takes_no_verdict_with_it() -> None:
             worker = min(victims(judge, "worker"))
             job = asyncio.create_task(judge.run(add(f"import time\ntime.sleep(0.4)\n{RIGHT}")))
             await asyncio.sleep(0.2)
-            judge._sandbox._process.send_signal(signal.SIGSTOP)
+            os.kill(judge.pid, signal.SIGSTOP)
             await asyncio.sleep(0.8)
             os.kill(worker, signal.SIGKILL)
-            judge._sandbox._process.send_signal(signal.SIGCONT)
+            os.kill(judge.pid, signal.SIGCONT)
             return await asyncio.wait_for(job, 10)
 
     assert asyncio.run(bereft()).verdict is Verdict.PASS
@@ -188,9 +189,9 @@ def test_a_supervisor_that_stands_still_for_a_while_loses_nothing() -> None:
         async with Judge(LIMITS, slots=2) as judge:
             runs = asyncio.gather(*(judge.run(add(program)) for program, _ in MIXED * 2))
             await asyncio.sleep(0.3)
-            judge._sandbox._process.send_signal(signal.SIGSTOP)
+            os.kill(judge.pid, signal.SIGSTOP)
             await asyncio.sleep(1)
-            judge._sandbox._process.send_signal(signal.SIGCONT)
+            os.kill(judge.pid, signal.SIGCONT)
             return await asyncio.wait_for(runs, 60)
 
     assert [execution.verdict for execution in asyncio.run(paused())] == [
@@ -204,7 +205,7 @@ def test_a_supervisor_that_stands_still_for_a_while_loses_nothing() -> None:
 def test_without_a_supervisor_all_who_wait_get_a_clear_error(
     sign: signal.Signals, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor_client, "LOOK_SECONDS", 0.3)
 
     async def bereft() -> list[Execution | BaseException]:
         async with Judge(LIMITS, slots=2) as judge:
@@ -213,7 +214,7 @@ def test_without_a_supervisor_all_who_wait_get_a_clear_error(
             )
             await until(lambda: len(victims(judge, "candidate")) >= 2)
             os.kill(victims(judge, "zygote")[0], signal.SIGSTOP)
-            judge._sandbox._process.send_signal(sign)
+            os.kill(judge.pid, sign)
             ends = await asyncio.wait_for(runs, 20)
             with pytest.raises(SandboxError, match=error):
                 await judge.run(add(RIGHT))
@@ -238,8 +239,8 @@ async def main():
         if "forked" in sys.argv and os.fork() == 0:
             time.sleep(20)
         if "stopped" in sys.argv:
-            judge._sandbox._process.send_signal(signal.SIGSTOP)
-        print(judge._sandbox._process.pid, flush=True)
+            os.kill(judge.pid, signal.SIGSTOP)
+        print(judge.pid, flush=True)
         await asyncio.gather(*jobs)
 asyncio.run(main())
 """
@@ -270,8 +271,8 @@ def test_a_thousand_cancelled_jobs_leave_a_judge_as_good_as_new() -> None:
     async def cancelled() -> None:
         async with Judge(Limits(cpu_seconds=60, wall_seconds=60), slots=2) as judge:
             await asyncio.gather(*(judge.run(add(RIGHT)) for _ in range(20)))
-            await until(lambda: len(descendants(judge._sandbox._process.pid)) >= 2 * (1 + 2 + 2))
-            before = open_files(os.getpid()), open_files(judge._sandbox._process.pid)
+            await until(lambda: len(descendants(judge.pid)) >= 2 * (1 + 2 + 2))
+            before = open_files(os.getpid()), open_files(judge.pid)
             runs = [asyncio.create_task(judge.run(add(LOOP))) for _ in range(1000)]
             await asyncio.sleep(0.3)
             for run in runs:
@@ -289,13 +290,11 @@ def test_a_thousand_cancelled_jobs_leave_a_judge_as_good_as_new() -> None:
             ]
             assert not judge._sandbox._waiting
             assert open_files(os.getpid()) <= before[0]
-            assert (
-                open_files(judge._sandbox._process.pid) <= before[1] + 2 * 3 * CANDIDATES_PER_FORK
-            )
+            assert open_files(judge.pid) <= before[1] + 2 * 3 * CANDIDATES_PER_FORK
             most = 2 * (
                 2 + 2 + 1 + CANDIDATES_PER_FORK + CANDIDATES_PER_FORK // 4
             )  # zygote and workers, a candidate that is kept, those that wait
-            await until(lambda: len(descendants(judge._sandbox._process.pid)) <= most)
+            await until(lambda: len(descendants(judge.pid)) <= most)
 
     asyncio.run(cancelled())
 
@@ -319,7 +318,7 @@ def test_results_that_the_trainer_does_not_take_do_not_pile_up_in_the_supervisor
     async def unread() -> int:
         async with Judge(slots=2) as judge:
             await judge.run(add(loud))
-            before = most_used(judge._sandbox._process.pid)
+            before = most_used(judge.pid)
             runs = [asyncio.create_task(judge.run(add(loud))) for _ in range(300)]
             await asyncio.sleep(0.2)
             seen, now = 0, before
@@ -328,12 +327,12 @@ def test_results_that_the_trainer_does_not_take_do_not_pile_up_in_the_supervisor
             ):  # the loop of the trainer stands still, as beside a long step of the learner's
                 seen = now
                 time.sleep(1)
-                now = most_used(judge._sandbox._process.pid)
+                now = most_used(judge.pid)
             executions = await asyncio.wait_for(asyncio.gather(*runs), 60)
             assert {(execution.verdict, len(execution.output)) for execution in executions} == {
                 (Verdict.PASS, 65536)
             }
-            return most_used(judge._sandbox._process.pid) - before
+            return most_used(judge.pid) - before
 
     assert asyncio.run(unread()) < 85 * 1024  # all of them are 115 MiB on the wire
 
@@ -471,6 +470,7 @@ def test_walls_that_could_not_be_tried_are_not_taken_for_missing(
 def test_a_trainer_that_runs_out_of_descriptors_later_gets_its_verdicts() -> None:
     async def later() -> list[Execution]:
         async with Judge(LIMITS, slots=2) as judge:
+            await judge.run(add(RIGHT))
             with limited(resource.RLIMIT_NOFILE, 3):
                 return await asyncio.wait_for(
                     asyncio.gather(*(judge.run(add(program)) for program, _ in MIXED)), 60
@@ -479,6 +479,18 @@ def test_a_trainer_that_runs_out_of_descriptors_later_gets_its_verdicts() -> Non
     assert [execution.verdict for execution in asyncio.run(later())] == [
         verdict for _, verdict in MIXED
     ]
+
+
+def test_a_tool_that_the_machine_cannot_read_just_now_is_not_taken_for_absent(
+    tmp_path: Path,
+) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("new, and so read each time")
+    with (
+        limited(resource.RLIMIT_NOFILE, 3),
+        pytest.raises(SandboxError, match="Too many open files; raise the limit"),
+    ):
+        content_of(str(tool))
 
 
 async def verdicts_or_error(judge: Judge) -> str:
@@ -500,7 +512,7 @@ def test_a_supervisor_that_runs_out_of_descriptors_works_or_says_so(most: int) -
     async def starved() -> str:
         async with Judge(LIMITS, slots=2) as judge:
             await judge.run(add(RIGHT))
-            with limited(resource.RLIMIT_NOFILE, most, judge._sandbox._process.pid):
+            with limited(resource.RLIMIT_NOFILE, most, judge.pid):
                 return await verdicts_or_error(judge)
 
     end = asyncio.run(starved())
@@ -548,7 +560,7 @@ def test_a_machine_without_room_for_another_process_is_a_clear_error() -> None:
             await judge.run(add(RIGHT))
             await until(
                 lambda: all_moved(
-                    [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)],
+                    [judge.pid, *descendants(judge.pid)],
                     members,
                 )
             )
@@ -566,7 +578,7 @@ def test_a_judge_that_cannot_start_all_its_zygotes_leaves_nothing(
         joining = f"import os, pathlib; pathlib.Path({str(members)!r}).write_text(str(os.getpid()))"
         most.write_text("2")
         monkeypatch.setattr(
-            client,
+            supervisor_client,
             "SUPERVISOR",
             ("-c", f"{joining}; import assay.sandbox.supervisor as it; it.main()"),
         )
@@ -608,6 +620,48 @@ def test_a_user_with_too_little_for_the_limits_is_told_so(
     assert (done.stdout, done.stderr) == (f"the sandbox fails: {error}\n", "")
 
 
+HIDDEN_PROC = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+               'mount -t tmpfs none /proc && exec "$@"', "sh")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "setup", "reason"),
+    [
+        ((), "resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))",
+         "the hard limit RLIMIT_FSIZE is 8192 here, but the judge needs"),
+        ((), "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
+         "the hard limit RLIMIT_FSIZE is 0 here"),
+        (HIDDEN_PROC, "", "No such file or directory: '/proc/self/oom_score_adj'"),
+    ],
+    ids=["ulimit -f 8", "ulimit -f 0", "hidden /proc"],
+)  # fmt: skip
+def test_what_keeps_the_sandbox_from_starting_is_the_reason_that_all_give(
+    place: tuple[str, ...], setup: str, reason: str
+) -> None:
+    code = textwrap.dedent(f"""
+        import resource
+        from assay.errors import SandboxError
+        from assay.judge import judge_all
+        from assay.sandbox.isolation import probe_isolation
+        from tests.judge.jobs import RIGHT, add
+        {setup}
+        print(probe_isolation().tier, probe_isolation().missing, probe_isolation().advice)
+        for weak in (False, True):
+            try:
+                print(judge_all([add(RIGHT)], slots=1, allow_weak=weak))
+            except SandboxError as error:
+                print(error)
+    """)
+    if place and subprocess.run([*place, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no mounts in a namespace")
+    command = [*place, sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    probed, refused, judged = done.stdout.splitlines()
+    assert probed.startswith("E ")
+    assert all(reason.split(" here")[0] in line for line in (probed, refused, judged)), done.stdout
+    assert done.stderr == ""
+
+
 def test_where_memory_runs_out_the_program_that_took_it_dies() -> None:
     balloon = "def add(a, b): return len([bytearray(10**6) for _ in range(300)]) - 297"
     programs = [RIGHT, balloon] * 6
@@ -617,7 +671,7 @@ def test_where_memory_runs_out_the_program_that_took_it_dies() -> None:
             await judge.run(add(RIGHT))
             await until(
                 lambda: all_moved(
-                    [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)],
+                    [judge.pid, *descendants(judge.pid)],
                     members,
                 )
             )

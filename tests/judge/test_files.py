@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.judge.codec_types import CodecError
-from assay.judge.files import SharedFiles
+from assay.judge.shared_files import SharedFiles
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from assay.judge import Job, judge_all
 from assay.judge.codec import Packer, Unpacker, dumps, loads
 from assay.judge.codec_types import REBUILD
 from assay.sandbox.limits import Limits
+from assay.sandbox.sockets import framed
 from assay.types import Verdict
 from tests.judge.hostile import (
     SEEDS,
     TARGETS,
     converse,
-    framed,
     frames_through_a_socket,
     reported,
     require_same_frames,

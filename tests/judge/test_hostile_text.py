@@ -11,8 +11,8 @@ import pytest
 
 from assay.extract.thoughts import first_thought, without_end
 from assay.judge.answer_text import plain_number, reading, unnamed
-from assay.judge.exchange_runner import encoded
 from assay.judge.kinds.verilog_screen import refusal, used, without_comments
+from assay.judge.runner import encoded
 from assay.languages import language_named
 from assay.languages.answer import final_answer
 from assay.rewards.lint import unsilenced

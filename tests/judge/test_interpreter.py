@@ -49,7 +49,7 @@ async def stopped(judge: Judge, count: int) -> list[int]:
 
 def sleepers(judge: Judge) -> list[int]:
     """Processes behind a judge that are stopped."""
-    found = descendants(judge._sandbox._process.pid)
+    found = descendants(judge.pid)
     return [pid for pid in found if is_stopped(pid)]
 
 
@@ -233,7 +233,7 @@ def test_hundreds_are_open_while_programs_are_judged_and_each_keeps_its_own_stat
 @pytest.mark.usefixtures("nothing_is_left")
 def test_more_than_may_be_open_wait_for_one_that_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     few = "import assay.sandbox.supervisor as it; it.SESSIONS = 2; it.main()"
-    monkeypatch.setattr("assay.sandbox.client.SUPERVISOR", ("-c", few))
+    monkeypatch.setattr("assay.sandbox.supervisor_client.SUPERVISOR", ("-c", few))
 
     async def crowd() -> None:
         async with Judge(slots=2) as judge:
@@ -296,7 +296,7 @@ def busy(judge: Judge) -> int:
     """The process that sleeps in a block, as a C call that nobody interrupts; 0 where there is
     none.
     """
-    for pid in descendants(judge._sandbox._process.pid):
+    for pid in descendants(judge.pid):
         with contextlib.suppress(OSError):
             if "nanosleep" in Path(f"/proc/{pid}/wchan").read_text():
                 return pid
@@ -379,16 +379,14 @@ def test_a_zygote_that_fails_takes_no_state_with_it(
     sign: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hasty = "import assay.sandbox.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()"
-    monkeypatch.setattr("assay.sandbox.client.SUPERVISOR", ("-c", hasty))
+    monkeypatch.setattr("assay.sandbox.supervisor_client.SUPERVISOR", ("-c", hasty))
 
     async def run() -> list[str]:
         async with Judge(slots=1) as judge, contextlib.AsyncExitStack() as stack:
             pythons = [await stack.enter_async_context(judge.interpreter()) for _ in range(10)]
             await asyncio.gather(*(python.run(f"x = {at}") for at, python in enumerate(pythons)))
             (zygote,) = [
-                it
-                for it in zygotes(judge._sandbox._process.pid)
-                if set(children(it)) & set(await stopped(judge, 10))
+                it for it in zygotes(judge.pid) if set(children(it)) & set(await stopped(judge, 10))
             ]
             os.kill(zygote, sign)
             if sign is signal.SIGSTOP:
@@ -414,8 +412,8 @@ def test_without_a_supervisor_there_is_a_clear_error() -> None:
             await other.run("x = 1")
             run = asyncio.create_task(python.run("import time\ntime.sleep(60)"))
             await until(lambda: busy(judge) != 0)
-            pids = descendants(judge._sandbox._process.pid)
-            judge._sandbox._process.kill()
+            pids = descendants(judge.pid)
+            os.kill(judge.pid, signal.SIGKILL)
             for failing in (run, other.run("x")):
                 with pytest.raises(SandboxError, match="supervisor died"):
                     await asyncio.wait_for(failing, 5)
@@ -430,7 +428,7 @@ def test_none_is_left_when_the_judge_closes_before_they_do() -> None:
         judge = await Judge(slots=1).__aenter__()
         python = judge.interpreter()
         await python.run("x = 1")
-        pids = [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)]
+        pids = [judge.pid, *descendants(judge.pid)]
         await judge.__aexit__()
         with pytest.raises(SandboxError, match="the judge is closed"):
             await python.run("x")
@@ -449,7 +447,7 @@ async def main():
         await asyncio.gather(*(python.run("x = 1") for python in pythons))
         runs = [asyncio.create_task(python.run("while True: pass")) for python in pythons[:4]]
         await asyncio.sleep(0.1)
-        print(judge._sandbox._process.pid, flush=True)
+        print(judge.pid, flush=True)
         await asyncio.gather(*runs)
 asyncio.run(main())
 """

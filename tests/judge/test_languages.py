@@ -18,7 +18,7 @@ from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import ENVIRONMENT, Program, Result
 from assay.tasks import task_from_dict
-from assay.types import Check, Exchange, Task, Verdict
+from assay.types import Cause, Check, Exchange, Task, Verdict
 from tests.judge.jobs import programs_run
 from tests.judge.opened import judge_all, with_judge
 
@@ -231,8 +231,8 @@ def test_an_unknown_language_and_tests_that_it_cannot_have_are_refused() -> None
     with pytest.raises(DataError, match="the language 'lua' cannot be judged; known:"):
         task_from_dict({"exchanges": [{"stdin": "", "stdout": ""}], "language": "lua"})
     asserts = Task("f", "", (Check("assert f()"),), "f", language="c")
-    with pytest.raises(DataError, match="task 'f': a program in C can only read and print"):
-        judge_all([Job(asserts, "int f() { return 1; }")])
+    (refused,) = judge_all([Job(asserts, "int f() { return 1; }")])
+    assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, Cause.TASK)
 
 
 def test_a_tool_that_is_absent_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,3 +242,52 @@ def test_a_tool_that_is_absent_is_named_with_its_package(monkeypatch: pytest.Mon
     absent = replace(language_named("cpp"), compile=("no-such-g++", "main.cpp"))
     with pytest.raises(DataError, match=r"no-such-g\+\+ is not installed; .* apt install g\+\+"):
         asyncio.run(Builds(nothing).build(absent, ADDS))
+
+
+SAYS_OK = "int main() { std::cout << (works() ? 3 : 4); }"
+STANDARDS = {
+    "concepts": "template <std::integral T> bool f(T) { return true; }\n"
+    "bool works() { return f(1); }",
+    "ranges": "bool works() { std::vector<int> v{2, 1}; std::ranges::sort(v); return v[0] == 1; }",
+    "spaceship": "struct P { int a; auto operator<=>(const P&) const = default; };\n"
+    "bool works() { return P{1} < P{2}; }",
+    "designated, contains": "struct P { int a, b; };\n"
+    "bool works() { return P{.a = 1, .b = 2}.b == 2 && std::set<int>{1}.contains(1); }",
+    "C++23": "bool works() { return std::string(\"ab\").contains('a'); }",
+    "char8_t": 'const char* text = u8"a";\nbool works() { return text[0] == 97; }',
+    "names": "using namespace std;\nint midpoint = 3; struct span {};\n"
+    "bool works() { span s; (void)s; return midpoint == 3; }",
+    "aggregate": "struct A { A() = delete; };\nbool works() { A a{}; (void)a; return true; }",
+}
+"""What only the newest standard has, and at the end what only C++17 takes."""
+needs_new_cpp = pytest.mark.skipif(
+    "cpp" not in INSTALLED or language_named("cpp").title_here() < "C++23",
+    reason="needs a g++ that knows C++23",
+)
+
+
+@needs_new_cpp
+@pytest.mark.parametrize("form", ["C++23", "char8_t"])
+def test_cpp_of_any_standard_is_compiled(form: str) -> None:
+    task = replace(SUM, checks=(Exchange("", "3"),))
+    (execution,) = judge_all([Job(task, f"#include <iostream>\n{STANDARDS[form]}\n{SAYS_OK}")])
+    assert execution.verdict is Verdict.PASS, execution.detail
+
+
+@needs_new_cpp
+@pytest.mark.long
+def test_every_form_of_each_standard_is_compiled() -> None:
+    task = replace(SUM, checks=(Exchange("", "3"),))
+    programs = [f"#include <bits/stdc++.h>\n{form}\n{SAYS_OK}" for form in STANDARDS.values()]
+    assert {run.verdict for run in judge_all([Job(task, one) for one in programs])} == {
+        Verdict.PASS
+    }
+
+
+@needs_new_cpp
+def test_a_program_of_no_standard_fails_by_the_newest() -> None:
+    (execution,) = judge_all(
+        [Job(SUM, "int main() { auto f = []<typename T>(T) {}; f(1) + g(); }")]
+    )
+    assert execution.verdict is Verdict.COMPILE
+    assert "typename" not in execution.detail

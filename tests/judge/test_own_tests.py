@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from assay.judge import Job
-from assay.judge.kinds.own_tests import TestsOfItsOwn
+from assay.judge.kinds.own_tests import with_tests
 from assay.languages import language_named
 from assay.types import OwnTests, Task, Verdict
 from tests.judge.opened import judge_all
@@ -34,14 +34,14 @@ def test_a_program_is_forgeable_since_it_can_end_the_tests() -> None:
 
 
 def test_what_stands_before_the_program_is_there_once() -> None:
-    given = TestsOfItsOwn().run(TESTS, TESTS.before + RIGHT, language_named("javascript"))
-    assert given.source.count("require") == 1
+    source, _ = with_tests(TESTS, TESTS.before + RIGHT, language_named("javascript"))
+    assert source.count("require") == 1
 
 
 def test_go_gets_the_imports_that_it_uses_and_no_others() -> None:
     check = OwnTests("", "package main\n\n", 'package main\n\nimport "os"\n\nfunc main() { F() }\n')
     program = 'import (\n\t"fmt"\n\t"sort"\n)\n// math.Pi\nfunc F() { fmt.Println("time.Now") }'
-    given = TestsOfItsOwn().run(check, program, language_named("go"))
-    assert given.source.count("import") == 1
-    assert 'import fmt "fmt"' in given.source
-    assert "import" not in given.beside
+    source, beside = with_tests(check, program, language_named("go"))
+    assert source.count("import") == 1
+    assert 'import fmt "fmt"' in source
+    assert "import" not in beside

@@ -12,7 +12,7 @@ from assay.judge import Job, Judge
 from assay.judge import judge_all as judge_alone
 from assay.judge.prepared_task import ProxyFeatures
 from assay.judge.references import References
-from assay.types import Exchange, Execution, Task, Verdict
+from assay.types import Cause, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add, task
 from tests.judge.opened import judge_all, with_judge
 
@@ -79,9 +79,12 @@ def test_a_function_of_the_programs_may_be_passed_back_to_it() -> None:
     assert verdict_of(applying, program) is Verdict.PASS
 
 
-def test_a_returned_argument_that_was_changed_is_returned_changed_and_the_callers_stays() -> None:
-    sorting = task("f", "x = [2, 1]\nassert f(x) == [1, 2]\nassert x == [2, 1]")
-    assert verdict_of(sorting, "def f(x):\n    x.sort()\n    return x") is Verdict.PASS
+def test_a_returned_argument_that_was_changed_is_the_callers_too() -> None:
+    program = "def f(x):\n    x.sort()\n    return x"
+    changed = task("f", "x = [2, 1]\nassert f(x) == [1, 2]\nassert x == [1, 2]")
+    assert verdict_of(changed, program) is Verdict.PASS
+    unchanged = task("f", "x = [2, 1]\nassert f(x) == [1, 2]\nassert x == [2, 1]")
+    assert verdict_of(unchanged, program) is Verdict.WRONG
 
 
 def test_arguments_change_in_the_caller_only_where_the_test_would_fail_otherwise() -> None:
@@ -124,7 +127,9 @@ def test_a_program_is_not_judged_while_the_machine_fails_its_reference(
         if program != of.reference:
             return execution
         tried.append(program)
-        return replace(execution, verdict=Verdict.INFRA) if len(tried) == 1 else execution
+        return (
+            replace(execution, verdict=Verdict.INFRA, cause=None) if len(tried) == 1 else execution
+        )
 
     async def judged_three_times(judge: Judge) -> list[Verdict]:
         return [(await judge.run(emptying)).verdict for _ in range(3)]
@@ -156,7 +161,7 @@ def test_a_reference_that_failed_on_a_busy_machine_is_tried_again_for_later_prog
 
     monkeypatch.setattr(Judge, "_execute", failing_at_first)
     wrong, right = Verdict.WRONG, Verdict.PASS
-    assert with_judge(judged_in_turn) == [Verdict.INFRA, wrong, wrong, right]
+    assert with_judge(judged_in_turn) == [Verdict.UNJUDGED, wrong, wrong, right]
 
 
 def test_a_reference_that_always_fails_is_tried_three_times(
@@ -171,7 +176,7 @@ def test_a_reference_that_always_fails_is_tried_three_times(
     monkeypatch.setattr(References, "_find_features", counted)
     broken = task("f", "assert f() == 2", reference="def f(): return 1")
     executions = judge_all([Job(broken, f"def f(): return {number}") for number in range(3, 9)])
-    assert {run.verdict for run in executions} == {Verdict.INFRA}
+    assert {run.cause for run in executions} == {Cause.REFERENCE}
     assert 1 <= len(trials) <= 3
 
 
@@ -181,9 +186,9 @@ def test_a_reference_that_fails_its_own_checks_is_reported_once(
     broken = task("f", "assert f() == 2", reference="def f(): return 1")
     with caplog.at_level(logging.WARNING, "assay.judge"):
         judge_all([Job(broken, "def f(): return 3")] * 3)
-    assert [record.getMessage() for record in caplog.records] == [
-        "task f: its own reference fails: AssertionError: gives 1 at `assert f() == 2`"
-    ]
+    (report,) = [record.getMessage() for record in caplog.records]
+    assert "task f cannot be judged (reference)" in report
+    assert "gives 1 at `assert f() == 2`" in report
 
 
 @pytest.mark.parametrize(
@@ -192,8 +197,6 @@ def test_a_reference_that_fails_its_own_checks_is_reported_once(
         ("import re\nassert f() == re.compile('a')", "import re\ndef f(): return re.compile('a')"),
         ("from types import SimpleNamespace\nassert f() == SimpleNamespace(a=1)",
          "from types import SimpleNamespace\ndef f(): return SimpleNamespace(a=1)"),
-        ("from collections import ChainMap\nx = f()\nassert x == ChainMap({})",
-         "from collections import ChainMap\ndef f(): return ChainMap({})"),
         ("assert f() == 2", "def f(): return 1"),
         ("assert f() == 2", "def f(): raise ValueError"),
     ],
@@ -202,12 +205,12 @@ def test_no_program_is_wrong_where_the_reference_fails_too(check: str, reference
     broken = task("f", check, reference=reference)
     programs = reference, f"{reference} # again", "def f(): return None", "def f(): return f.x"
     itself, *others = judge_all([Job(broken, program) for program in programs])
-    assert itself.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.INFRA)
+    assert itself.verdict in (Verdict.WRONG, Verdict.ERROR, Verdict.UNJUDGED)
     for execution in others:
-        assert execution.verdict is Verdict.INFRA
-        assert execution.detail.startswith("cannot be judged: ")
+        assert execution.verdict is Verdict.UNJUDGED
+        assert execution.cause in (Cause.REFERENCE, Cause.CARRY)
     passing = "def f(): return 2"
-    assert verdict_of(broken, passing) is (Verdict.PASS if "== 2" in check else Verdict.INFRA)
+    assert verdict_of(broken, passing) is (Verdict.PASS if "== 2" in check else Verdict.UNJUDGED)
 
 
 def test_a_failure_is_kept_where_the_reference_ran_out_of_time_or_memory() -> None:
@@ -327,7 +330,7 @@ def test_an_object_that_is_no_data_is_true_or_false_and_nothing_else() -> None:
         "class E:\n    def __bool__(self): raise KeyError\n    __eq__ = lambda *_: True\ndef"
         " f(text): return E()"
     )
-    assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.WRONG
+    assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.ERROR
     assert verdict_of(task("f", "x = f('abc')\nassert x"), unsure) is Verdict.ERROR
     handed = task("f", "x = f('abc')\nassert x and x.group() == 'a'", reference=match)
     assert verdict_of(handed, match) is Verdict.PASS

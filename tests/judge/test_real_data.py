@@ -5,13 +5,11 @@ ours.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.tasks import load, task_from_dict
 from assay.types import TestFunctions, Verdict
@@ -19,12 +17,10 @@ from tests.judge.samples import samples
 
 
 @pytest.mark.long
+@pytest.mark.data("humaneval", "mbpp")
 @pytest.mark.parametrize(("name", "count"), [("humaneval", 164), ("mbpp:all", 974)])
 def test_every_reference_passes(name: str, count: int) -> None:
-    try:
-        tasks = load(name)
-    except DataError as error:
-        pytest.skip(str(error))
+    tasks = load(name)
     executions = judge_all([Job(task, task.reference) for task in tasks])
     failed = [
         (task.id, seen)
@@ -36,6 +32,7 @@ def test_every_reference_passes(name: str, count: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.data("llm_samples", "humaneval", "mbpp")
 def test_every_recorded_verdict_on_a_real_completion_is_ours() -> None:
     recorded = samples()
     executions = judge_all([sample.job for sample in recorded])
@@ -48,16 +45,16 @@ def test_every_recorded_verdict_on_a_real_completion_is_ours() -> None:
     assert len(recorded) == 1492
 
 
-def rows(file: str) -> list[dict[str, Any]]:
-    path = Path(os.environ["ASSAY_DATA"]) / file
-    if not path.is_file():
-        pytest.skip(f"no public data at {path}; set ASSAY_DATA")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @pytest.mark.long
-def test_the_unittests_of_real_rows_tell_their_solutions_from_programs_that_do_nothing() -> None:
-    found = rows("bigcodebench/rows.jsonl")
+@pytest.mark.data("bigcodebench")
+def test_the_unittests_of_real_rows_tell_their_solutions_from_programs_that_do_nothing(
+    public_data: Path,
+) -> None:
+    found = rows(public_data / "bigcodebench/rows.jsonl")
     tasks = [
         task_from_dict({"prompt": "", "test": row["test"], "entry_point": row["entry_point"]})
         for row in found
@@ -72,8 +69,10 @@ def test_the_unittests_of_real_rows_tell_their_solutions_from_programs_that_do_n
 
 
 @pytest.mark.long
-def test_a_real_module_of_test_functions_passes_its_solution_alone() -> None:
-    (row,) = [row for row in rows("rllm/reward_test_rows.jsonl") if row["data_source"] == "kodcode"]
+@pytest.mark.data("rllm")
+def test_a_real_module_of_test_functions_passes_its_solution_alone(public_data: Path) -> None:
+    every = rows(public_data / "rllm/reward_test_rows.jsonl")
+    (row,) = [row for row in every if row["data_source"] == "kodcode"]
     name = "longest_subsequence"
     task = task_from_dict({"prompt": "", "test": row["ground_truth"], "entry_point": name})
     solution = row["model_response"].split("```python")[1].split("```")[0]

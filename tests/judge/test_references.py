@@ -11,7 +11,7 @@ import pytest
 
 from assay.errors import SandboxError
 from assay.judge import Job, Judge
-from assay.judge.prepared_task import FEATURES_TO_TRY, ProxyFeatures
+from assay.judge.prepared_task import ProxyFeatures, features_to_try
 from assay.judge.references import References
 from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import programs_run, task
@@ -95,12 +95,12 @@ def test_a_reference_that_never_passes_gives_no_features() -> None:
 
 def test_a_reference_that_the_machine_failed_is_tried_once_more() -> None:
     full = Execution(Verdict.ERROR, detail="OSError: [Errno 28] No space left", total=1)
-    ends = iter([full] * len(FEATURES_TO_TRY))
+    ends = iter([full] * len(features_to_try(SORTED)))
 
     async def run() -> None:
         all_references = references(lambda _: next(ends, PASS))
         assert await all_references.features(b"key", SORTED) == ProxyFeatures()
-        assert not all_references.fails_too(b"key", WRONG)
+        assert all_references.why_it_fails_too(b"key", WRONG) is None
 
     asyncio.run(run())
 
@@ -124,3 +124,14 @@ def test_once_a_reference_is_tried_programs_start_with_the_features_of_its_task(
     assert with_judge(run) == [Verdict.PASS] * 2
     # the program, its reference as the two ways to try, the program again; then only a program
     assert changes == [[False, False, True, True], [True]]
+
+
+def test_a_task_with_all_its_values_stays_the_object_that_was_prepared() -> None:
+    first, equal = task("f", "assert f(1) == 1"), task("f", "assert f(1) == 1")
+    assert first is not equal
+
+    async def ask() -> list[Task]:
+        trials = references(lambda _: PASS)
+        return [await trials.with_expected_values(b"key", each) for each in (first, equal)]
+
+    assert asyncio.run(ask())[1] is equal

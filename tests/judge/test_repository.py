@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import os
@@ -10,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -17,19 +17,20 @@ from typing import Any
 
 import pytest
 
+from assay.checks import RepositoryTests
 from assay.errors import DataError
 from assay.judge import Job, Judge
-from assay.judge.canaries import canaries
+from assay.judge.canaries import turned_file
 from assay.judge.kinds.repository_cheats import diff_of
 from assay.judge.prepared_task import PreparedTask
-from assay.judge.repository_tree import digest_of, packages_of
+from assay.judge.repository_tree import tree_of
 from assay.judge.verdict import execution_of
 from assay.rewards.tests import tests as reward_of_tests
 from assay.sandbox.limits import Limits
-from assay.tasks import exact
+from assay.tasks import exact, task_from_dict
 from assay.tasks.jsonl import jsonl
 from assay.tasks.rows import Row
-from assay.types import Completion, Execution, Rollout, Task, Turn, Verdict
+from assay.types import Cause, Completion, Execution, Rollout, Task, Turn, Verdict
 from tests.judge.opened import judge_all
 from tests.judge.processes import descendants
 from tests.repositories import (
@@ -46,6 +47,8 @@ from tests.repositories import (
 RIGHT = SOURCE.replace("a - b", "a + b")
 HALF = SOURCE.replace("return a - b", "return 3")
 BROKEN = RIGHT.replace("2 * a", "3 * a")
+FEW = {"fail_to_pass": FIXES[:1], "pass_to_pass": OTHERS[:1]}
+"""Fields of a check that is sooner judged, where which tests run does not matter."""
 
 
 @pytest.fixture(scope="module")
@@ -155,16 +158,26 @@ SPECIAL_OUTCOMES = {
 }  # fmt: skip
 
 
-def test_each_test_has_a_process_a_time_and_an_outcome(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("test_exits", "test_leaves_state", "test_sees_none"),
+        pytest.param(tuple(SPECIAL_OUTCOMES), marks=pytest.mark.long),
+    ],
+    ids=["some", "all"],
+)
+def test_each_test_has_a_process_a_time_and_an_outcome(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
     tree = write_tree(tmp_path / "tree")
     (tree / "tests/test_special.py").write_text(SPECIAL)
-    ids = tuple(f"tests/test_special.py::{name}" for name in SPECIAL_OUTCOMES)
+    ids = tuple(f"tests/test_special.py::{name}" for name in names)
     task = calc_task(tree, fail_to_pass=ids, pass_to_pass=(), seconds=60.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("assay.judge.kinds.repository.TEST_SECONDS", 4.0)
         (one,) = judged(task, task.reference)
     found = {test.name.partition("::")[2]: test.outcome for test in one.tests}
-    assert found == SPECIAL_OUTCOMES
+    assert found == {name: SPECIAL_OUTCOMES[name] for name in names}
     assert one.verdict is Verdict.WRONG
 
 
@@ -189,29 +202,42 @@ def test_with_the_fault_only():
 """
 
 
-def test_a_test_that_the_right_change_skips_may_be_skipped(tmp_path: Path) -> None:
-    tree = write_tree(tmp_path / "tree")
+AT_SKIPS = "tests/test_skips.py::"
+SKIPPED = tuple(
+    f"{AT_SKIPS}{name}" for name in ("test_elsewhere", "test_anywhere", "test_with_the_fault_only")
+)
+
+
+def skipping_task(folder: Path) -> Task:
+    """The task with tests that are skipped, of which one is to be repaired."""
+    tree = write_tree(folder / "tree")
     (tree / "tests/test_skips.py").write_text(SKIPS)
-    at = "tests/test_skips.py::"
-    others = tuple(f"{at}{name}" for name in (
-        "test_elsewhere", "test_anywhere", "test_with_the_fault_only"
-    ))  # fmt: skip
-    task = calc_task(tree, fail_to_pass=(f"{at}test_fixed",), pass_to_pass=others)
+    return calc_task(tree, fail_to_pass=(f"{AT_SKIPS}test_fixed",), pass_to_pass=SKIPPED)
+
+
+def test_a_test_that_the_right_change_skips_may_be_skipped(tmp_path: Path) -> None:
+    task, tree = skipping_task(tmp_path), tmp_path / "tree"
     skips = as_diff(
         tree, RIGHT + "\n_add = add\ndef add(a, b):\n    return _add(a, b) - (a == 3)\n"
     )
-    right, none, skipping = judged(task, task.reference, "", skips)
+    right, skipping = judged(task, task.reference, skips)
     assert (right.verdict, right.passed, right.forgeable) == (Verdict.PASS, 4, True)
     assert [test.outcome for test in right.tests] == ["passed", "xskipped", "passed", "xskipped"]
-    assert none.verdict is Verdict.WRONG
     assert (skipping.verdict, skipping.passed) == (Verdict.WRONG, 3)
-    assert skipping.detail.startswith(f"{at}test_anywhere: skipped")
-    fix = replace(task, checks=(replace(task.checks[0], fail_to_pass=others[:1]),))  # type: ignore[type-var]
+    assert skipping.detail.startswith(f"{AT_SKIPS}test_anywhere: skipped")
+
+
+@pytest.mark.long
+def test_a_skipped_test_is_no_repair_and_without_a_right_change_no_pass(tmp_path: Path) -> None:
+    task = skipping_task(tmp_path)
+    (none,) = judged(task, "")
+    assert none.verdict is Verdict.WRONG
+    fix = replace(task, checks=(replace(task.checks[0], fail_to_pass=SKIPPED[:1]),))  # type: ignore[type-var]
     (one,) = judged(fix, task.reference)
     assert one.verdict is Verdict.WRONG, "a test to repair is never skipped"
     without = replace(task, reference=None)
     (one,) = judged(without, task.reference)
-    assert (one.verdict, one.detail.partition(": ")[0]) == (Verdict.WRONG, others[2])
+    assert (one.verdict, one.detail.partition(": ")[0]) == (Verdict.WRONG, SKIPPED[2])
 
 
 @pytest.mark.long
@@ -238,14 +264,11 @@ def test_a_change_of_which_nothing_fails_but_time_is_out_of_time(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"roots": ("broken",)}, "its interpreter runs no tests: "),
-        ({"test_patch": "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-x\n+y\n"}, "the test patch: "),
-    ],
+    "fields",
+    [{"roots": ("broken",)}, {"test_patch": "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-x\n+y\n"}],
 )
 def test_a_fault_of_the_task_is_no_failure_of_the_program(
-    tmp_path: Path, fields: dict[str, Any], why: str
+    tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     tree = write_tree(tmp_path / "tree")
     (tmp_path / "broken/bin").mkdir(parents=True)
@@ -255,8 +278,7 @@ def test_a_fault_of_the_task_is_no_failure_of_the_program(
         fields = {"roots": (str(tmp_path / "broken"),)}
     task = calc_task(tree, **fields)
     (one,) = judged(task, task.reference)
-    assert one.verdict is Verdict.INFRA
-    assert one.detail.startswith(f"the task's setup fails: {why}"), one.detail
+    assert (one.verdict, one.cause) == (Verdict.UNJUDGED, Cause.TASK)
 
 
 @pytest.mark.parametrize(
@@ -283,12 +305,12 @@ def test_tests_that_the_program_never_sees_are_added(tree: Path) -> None:
         tree, {new: "from calc import add\ndef test_new():\n    assert add(2, 2) == 4\n"}
     )
     task = calc_task(
-        tree, fail_to_pass=(f"{new}::test_new",), pass_to_pass=OTHERS, test_patch=patch
+        tree, fail_to_pass=(f"{new}::test_new",), pass_to_pass=OTHERS[:1], test_patch=patch
     )
     own = diff_of(tree, {new: "def test_new():\n    pass\n"})
     right, wrong = judged(task, task.reference, own)
-    assert (right.verdict, right.passed) == (Verdict.PASS, 4)
-    assert (wrong.verdict, wrong.passed) == (Verdict.WRONG, 3)
+    assert (right.verdict, right.passed) == (Verdict.PASS, 2)
+    assert (wrong.verdict, wrong.passed) == (Verdict.WRONG, 1)
 
 
 @pytest.mark.long
@@ -324,21 +346,59 @@ def test_a_program_that_never_ends_is_out_of_time(tree: Path) -> None:
     assert one.passed == 0
 
 
+TURNED = """
+import unittest
+import pytest
+class TestA(unittest.TestCase):
+    def test_b(self):
+        self.x = 1
+        assert self.x == 1
+    def test_equal(self):
+        self.assertEqual({"a": [1]}, dict(a=[1]), "no")
+    def test_less(self):
+        self.assertLess(1, 2)
+    def test_raises(self):
+        with self.assertRaises(ValueError):
+            int("x")
+def test_c(): assert 1
+def test_argument(a=1):
+    assert a == abs(-1)
+def test_argument_of_both(a=1):
+    assert abs(a) == a
+def test_list():
+    assert [abs(1), "x"] == [1, "x"]
+def test_error():
+    with pytest.raises(ValueError, match="x"):
+        int("x")
+def test_d():
+    return
+    assert 1
+def test_e():
+    print(1)
+"""
+
+
 def test_canaries_fail_where_their_tests_pass() -> None:
-    source = (
-        "class TestA:\n    def test_b(self):\n        self.x = 1\n        assert self.x == 1\n"
-        "def test_c():\n    assert 1\ndef test_d():\n    return\n    assert 1\n"
-        "def test_e():\n    print(1)\n"
-    )
-    ids = ["t.py::TestA::test_b", "t.py::test_c", "t.py::test_d", "t.py::test_e", "o.py::x"]
-    made = canaries(ids, {"t.py": source}, 9, Random(1))
-    assert {canary.original for canary in made} == {"t.py::TestA::test_b", "t.py::test_c"}
-    for canary in made:
-        names: dict[str, Any] = {}
-        exec(compile(ast.parse(source + canary.source), "t", "exec"), names)
-        *scopes, name = canary.id.split("::")[1:]
-        with pytest.raises(AssertionError):
-            getattr(names[scopes[0]](), name)() if scopes else names[name]()
+    names = ("TestA::test_b", "TestA::test_equal", "TestA::test_less", "TestA::test_raises",
+             "test_c", "test_argument", "test_argument_of_both", "test_list", "test_error",
+             "test_d", "test_e", "test_none")  # fmt: skip
+    text, tests = turned_file(TURNED, [f"t.py::{name}" for name in names], Random(1))
+    assert tests == [f"t.py::{name}" for name in names[:9]]
+    straight, turned = ({"__name__": "t"}, {"__name__": "t"})
+    exec(compile(TURNED, "t", "exec"), straight)
+    exec(compile(text, "t", "exec"), turned)
+    for name in names[:9]:
+        *scopes, last = name.split("::")
+        for module, fails in ((straight, False), (turned, True)):
+            test: Any = module[scopes[0]](last) if scopes else None  # type: ignore[operator]
+            run: Any = getattr(test, last) if scopes else module[last]
+            with pytest.raises((AssertionError, ValueError)) if fails else nullcontext():
+                run()
+
+
+def test_a_file_without_what_can_be_turned_has_no_canary() -> None:
+    for source in ("def test_a():\n    print(1)\n", "def test_a(:", ""):
+        assert turned_file(source, ["t.py::test_a"], Random(1)) == (source, [])
 
 
 def row(**fields: object) -> dict[str, Any]:
@@ -359,19 +419,19 @@ def test_a_virtual_environment_of_the_systems_python_has_its_packages(tmp_path: 
     tree, home = write_tree(tmp_path / "tree"), tmp_path / "venv"
     subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", home], check=True)
     copy_pytest(next(home.glob("lib/python3*/site-packages")))
-    right, none = judged(calc_task(tree, roots=(str(home),)), as_diff(tree, RIGHT), "")
+    right, none = judged(calc_task(tree, roots=(str(home),), **FEW), as_diff(tree, RIGHT), "")
     assert (right.verdict, none.verdict) == (Verdict.PASS, Verdict.WRONG), right.detail
 
 
 def test_a_row_names_its_tree_beside_its_file(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree")
     right = as_diff(tree, RIGHT)
-    task = loaded(tmp_path, reference=right)
-    names = {"fail_to_pass": json.dumps(FIXES), "pass_to_pass": json.dumps(OTHERS)}
+    task = loaded(tmp_path, reference=right, **FEW)
+    names = {field: json.dumps(tests) for field, tests in FEW.items()}
     assert loaded(tmp_path, reference=right, **names).checks == task.checks
     with tarfile.open(tmp_path / "tree.tar.gz", "w:gz") as archive:
         archive.add(tree, "calc-1.0")
-    packed = loaded(tmp_path, reference=right, tree="tree.tar.gz")
+    packed = loaded(tmp_path, reference=right, tree="tree.tar.gz", **FEW)
     for one in (task, packed):
         assert exact.task_of(Row(json.loads(json.dumps(exact.row_of(one))), "x, row 1")) == one
         right_, none = judged(one, one.reference, "")
@@ -380,9 +440,18 @@ def test_a_row_names_its_tree_beside_its_file(tmp_path: Path) -> None:
 
 def key_of(task: Task) -> bytes:
     """What a verdict is kept by, as a new process has it."""
-    digest_of.cache_clear()
-    packages_of.cache_clear()
     return PreparedTask(task, Limits(), stop_early=False).key("")
+
+
+@pytest.mark.parametrize("place", ["/", "/proc", "/proc/self/..", "/sys/kernel", "/dev/.", "to"])
+def test_a_tree_that_is_the_machine_is_refused_and_not_walked(place: str, tmp_path: Path) -> None:
+    (tmp_path / "to").symlink_to("/")
+    check = {"tree": str(tmp_path / place), "fail_to_pass": ["t.py::a"], "pass_to_pass": []}
+    row = {"format": "assay", "id": "a", "prompt": "", "entry_point": "", "checks": [check]}
+    with pytest.raises(DataError, match="the machine"):
+        tree_of(RepositoryTests(str(tmp_path / place), ("t.py::a",), ()))
+    (execution,) = judge_all([Job(task_from_dict(row), "x")])
+    assert (execution.verdict, "the machine" in execution.detail) == ("unjudged", True)
 
 
 @pytest.mark.long
@@ -435,13 +504,18 @@ def test_a_row_that_is_no_task_is_refused(tmp_path: Path, fields: dict[str, Any]
 
 def test_a_task_whose_tests_all_pass_before_is_refused(tree: Path) -> None:
     task = calc_task(tree, fail_to_pass=())
-    with pytest.raises(DataError, match="no test fails before the change"):
-        judged(task, "")
+    (refused,) = judged(task, "")
+    assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, Cause.TASK)
 
 
 @pytest.mark.parametrize(
     ("source", "every", "share", "fixes"),
-    [(RIGHT, 1, 1, 1), (SOURCE, 0, 0.5, 0), (HALF, 0, 4 / 6, 0.2), (BROKEN, 0, 4 / 6, 0)],
+    [
+        (RIGHT, 1, 1, 1),
+        pytest.param(SOURCE, 0, 0.5, 0, marks=pytest.mark.long),
+        (HALF, 0, 4 / 6, 0.2),
+        pytest.param(BROKEN, 0, 4 / 6, 0, marks=pytest.mark.long),
+    ],
 )
 def test_rewards_pay_for_all_for_a_share_or_for_some_repairs(
     tree: Path, source: str, every: float, share: float, fixes: float
@@ -455,3 +529,38 @@ def test_rewards_pay_for_all_for_a_share_or_for_some_repairs(
         assert reward_of_tests(rollout) == every * paid
         assert reward_of_tests(rollout, mode="fraction") == pytest.approx(share * paid)
         assert reward_of_tests(rollout, mode="fixes") == fixes * paid
+
+
+@pytest.mark.parametrize(
+    "words", [pytest.param(["--copies"], marks=pytest.mark.long), ["--symlinks"]]
+)
+def test_an_environment_of_copies_or_links_runs_the_tests(tmp_path: Path, words: list[str]) -> None:
+    tree, home = write_tree(tmp_path / "tree"), tmp_path / "venv"
+    base = getattr(sys, "_base_executable", sys.executable)
+    subprocess.run([base, "-m", "venv", "--without-pip", *words, home], check=True)
+    copy_pytest(next(home.glob("lib/python3*/site-packages")))
+    (right,) = judged(calc_task(tree, roots=(str(home),), **FEW), as_diff(tree, RIGHT))
+    assert right.verdict is Verdict.PASS, right.detail
+
+
+@pytest.mark.parametrize(
+    "words", [["--copies"], pytest.param(["--symlinks"], marks=pytest.mark.long)]
+)
+def test_assay_in_an_environment_of_copies_judges_without_one_of_the_tasks(
+    tmp_path: Path, words: list[str]
+) -> None:
+    tree, home = write_tree(tmp_path / "tree"), tmp_path / "venv"
+    base = getattr(sys, "_base_executable", sys.executable)
+    subprocess.run([base, "-m", "venv", "--without-pip", *words, home], check=True)
+    (packages,) = home.glob("lib/python3*/site-packages")
+    (packages / "all.pth").write_text(
+        "\n".join(filter(None, [str(Path(__file__).parents[2]), *sys.path]))
+    )
+    code = (
+        "import sys; from pathlib import Path; from assay.judge import Job, judge_all\n"
+        "from tests.repositories import calc_task\n"
+        "task = calc_task(Path(sys.argv[1])); print(judge_all([Job(task, task.reference)]))"
+    )
+    command = [str(home / "bin" / "python"), "-c", code, str(tree)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Verdict.PASS" in done.stdout, done.stdout + done.stderr[-500:]

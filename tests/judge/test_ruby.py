@@ -117,7 +117,7 @@ def test_no_attack_on_calls_passes() -> None:
     assert right.proven
     found = dict(zip(ATTACKS, ends, strict=True))
     assert [name for name, one in found.items() if one.verdict is Verdict.PASS] == []
-    assert [name for name, one in found.items() if one.verdict is Verdict.INFRA] == []
+    assert [name for name, one in found.items() if not one.is_judged] == []
 
 
 def test_the_program_is_cut_from_a_reply() -> None:

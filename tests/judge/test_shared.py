@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from assay.judge import Job
+from assay.judge.aliases import MOST, Aliases
+from assay.judge.judge import settled
+from assay.judge.prepared_task import NO_FEATURES, ProxyFeatures
+from assay.sandbox.limits import Limits
 from assay.types import Check, Execution, Task, Verdict
 from tests.judge.opened import judge_all
 
@@ -144,3 +150,186 @@ def f(x):
     of = Task("t", "", (Check("x = [1]\nf(x)\nassert f(x) == 0"),), "f")
     execution = judge_all([Job(of, forger)])[0]
     assert execution.verdict is Verdict.FORBIDDEN, execution
+
+
+ADDER = "class B:\n    def __init__(self, x): self.x = {}\n    def add(self, y): self.x.append(y)\n"
+MINDED = {
+    "a list": (
+        "x = [3, 1]\nassert f(x) == [1, 3]\nassert x == [3, 1]",
+        "def f(x): return sorted(x)", "def f(x):\n    x.sort()\n    return list(x)",
+    ),
+    "a dict": (
+        "d = {'a': [1]}\nf(d)\nassert d == {'a': [1]}",
+        "def f(d): return dict(d, b=1)", "def f(d):\n    d['b'] = 1\n    return d",
+    ),
+    "a part": (
+        "d = {'a': [1]}\nf(d)\nassert d == {'a': [1]}",
+        "def f(d): return d['a'] + [1]", "def f(d):\n    d['a'] += [1]\n    return d['a']",
+    ),
+    "what an object holds": (
+        "x = [1]\nb = B(x)\nb.add(2)\nassert x == [1]",
+        ADDER.format("list(x)"), ADDER.format("x"),
+    ),
+    "an answer that is the argument": (
+        "x = [1]\ny = f(x)\ny.append(2)\nassert x == [1]",
+        "def f(x): return list(x)", "def f(x): return x",
+    ),
+    "one list in two calls": (
+        "x = f(1)\nx.append(9)\nassert f(1) == [1]",
+        "def f(x): return [x]", "n = [1]\ndef f(x): return n",
+    ),
+    "a list that grows later": (
+        "x = f(1)\nf(2)\nassert x == [1]",
+        "def f(x): return [x]", "n = []\ndef f(x):\n    n.append(x)\n    return n",
+    ),
+    "rows that are one": (
+        "g = f(3)\ng[0][0] = 1\nassert g == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]",
+        "def f(n): return [[0] * n for _ in range(n)]", "def f(n): return [[0] * n] * n",
+    ),
+    "values that are one": (
+        "g = f('ab')\ng['a'].append(1)\nassert g == {'a': [1], 'b': []}",
+        "def f(keys): return {key: [] for key in keys}", "def f(k): return dict.fromkeys(k, [])",
+    ),
+    "an argument in the answer": (
+        "x = [1]\ny = f(x)\nx.append(2)\nassert y == [[1]]",
+        "def f(x): return [list(x)]", "def f(x): return [x]",
+    ),
+    "parts of the argument": (
+        "x = [[1]]\ny = f(x)\nx[0].append(2)\nassert y == [[1]]",
+        "import copy\ndef f(x): return copy.deepcopy(x)", "def f(x): return list(x)",
+    ),
+}  # fmt: skip
+"""What a test passes or gets, and wants unchanged: the test, a right program and a wrong one."""
+HELD_BY_BOTH = {
+    "a setting": (
+        "get()['a'] = 1\nassert get() == {'a': 1}",
+        "get",
+        "state = {}\ndef get(): return state",
+    ),
+    "an answer that is passed back": (
+        "cart = new()\nadd(cart, 'a')\nassert everything() == [{'a': 1}]",
+        "new",
+        "carts = []\ndef new():\n    carts.append({})\n    return carts[-1]\n"
+        "def add(cart, what): cart[what] = 1\ndef everything(): return carts",
+    ),
+    "an answer that is counted": (
+        "cart = new()\nadd(cart, 'a')\nassert count() == 1",
+        "new",
+        "carts = []\ndef new():\n    carts.append({})\n    return carts[-1]\n"
+        "def add(cart, what): cart[what] = 1\ndef count(): return sum(map(len, carts))",
+    ),
+    "a row of an answer": (
+        "row = grid()[0]\nrow.append(1)\nassert grid() == [[1]]",
+        "grid",
+        "g = [[]]\ndef grid(): return g",
+    ),
+}
+"""Tests that rest on one object that both sides have: the test, its entry point, a program."""
+
+
+@pytest.mark.parametrize("has_reference", [True, False])
+@pytest.mark.parametrize("name", HELD_BY_BOTH)
+def test_an_answer_that_the_program_holds_is_one_object(name: str, has_reference: bool) -> None:
+    test, entry, program = HELD_BY_BOTH[name]
+    reference = program if has_reference else None
+    (execution,) = judge_all(
+        [Job(Task("t", "", (Check(test),), entry, reference=reference), program)]
+    )
+    assert execution.verdict is Verdict.PASS, execution
+
+
+def test_answers_are_remembered_up_to_a_bound() -> None:
+    aliases = Aliases()
+    row = [1]
+    assert not aliases.add([row])
+    assert aliases.has(row)
+    assert aliases.add((row, "x"))
+    assert not aliases.add(["x" * 10 * MOST, [2]])
+    assert not aliases.add([[3]])
+    assert not aliases.has(row * 2)
+
+
+@pytest.mark.parametrize("has_reference", [True, False])
+@pytest.mark.parametrize("name", MINDED)
+def test_a_program_that_changes_what_a_test_wants_unchanged_is_wrong(
+    name: str, has_reference: bool
+) -> None:
+    test, right, wrong = MINDED[name]
+    entry = "B" if "B(" in test else "f"
+    task = Task("t", "", (Check(test),), entry, reference=right if has_reference else None)
+    passing, failing = judge_all([Job(task, right), Job(task, wrong)])
+    assert (passing.verdict, passing.forgeable) == (Verdict.PASS, False), passing
+    assert failing.verdict is Verdict.WRONG, failing
+
+
+def test_a_change_that_no_test_minds_passes_unmarked() -> None:
+    program = "def f(x):\n    x.sort()\n    return list(x)"
+    for reference in (None, program, "def f(x): return sorted(x)"):
+        task = Task("t", "", (Check("assert f([3, 1]) == [1, 3]"),), "f", reference=reference)
+        (execution,) = judge_all([Job(task, program)])
+        assert (execution.verdict, execution.forgeable) == (Verdict.PASS, False), execution
+
+
+UNENDING = {
+    "a loop over what grows": (
+        "p = [1]\nfor v in p: f(p, v)\nassert p == [1]",
+        "def f(x, v): return x + [v]",
+        "def f(x, v): x.append(v)\n",
+    ),
+    "a program that sees which run it is": (
+        "x = [3, 1]\nf(x)\nassert x == [3, 1]",
+        "def f(x): return sorted(x)",
+        "import sys\ndef f(x):\n    x.sort()\n    if sys._getframe(2).f_locals.get('shares'):\n"
+        "        while True: pass\n",
+    ),
+}
+"""Tests that a wrong program passes by values, and that come to no verdict of what it changes."""
+
+
+@pytest.mark.parametrize("has_reference", [True, False])
+@pytest.mark.parametrize("name", UNENDING)
+def test_a_pass_is_open_where_the_run_that_may_refute_it_does_not_end(
+    name: str, has_reference: bool
+) -> None:
+    test, right, wrong = UNENDING[name]
+    task = Task("t", "", (Check(test),), "f", reference=right if has_reference else None)
+    passing, stopped = judge_all(
+        [Job(task, right), Job(task, wrong)], Limits(cpu_seconds=1, wall_seconds=3)
+    )
+    assert (passing.verdict, passing.forgeable) == (Verdict.PASS, False), passing
+    assert stopped.forgeable or stopped.verdict is not Verdict.PASS, stopped
+
+
+@pytest.mark.parametrize("ends", [Verdict.INFRA, Verdict.TIMEOUT, Verdict.FORBIDDEN])
+def test_the_machine_refutes_no_pass_and_confirms_none(ends: Verdict) -> None:
+    execution, _ = settle(Execution(Verdict.PASS, changes=("aliases",)), Execution(ends))
+    outcome = (execution.verdict, execution.forgeable)
+    assert outcome == ((ends, False) if ends is Verdict.INFRA else (Verdict.PASS, True))
+
+
+@pytest.mark.parametrize("changes", [("arguments",), ("aliases",), ("arguments", "aliases")])
+def test_a_program_runs_again_only_where_the_test_has_not_seen_what_it_changed(
+    changes: tuple[str, ...],
+) -> None:
+    passing = Execution(Verdict.PASS, changes=changes)
+    assert settle(passing, passing)[1] == 1
+    in_place = ProxyFeatures(mutates=True, changes=frozenset(changes))
+    assert settle(passing, passing, in_place)[1] == ("aliases" in changes)
+    assert settle(passing, passing, replace(in_place, aliases=True))[1] == 0
+
+
+def settle(
+    execution: Execution, exact: Execution, first: ProxyFeatures = NO_FEATURES
+) -> tuple[Execution, int]:
+    """What is settled after a first execution where all others are as `exact`, and how many."""
+    runs = list[ProxyFeatures]()
+
+    async def again(features: ProxyFeatures) -> Execution:
+        runs.append(features)
+        return exact
+
+    async def needed() -> ProxyFeatures:
+        return first
+
+    task = Task("t", "", (Check("pass"),), "f", reference="def f(): pass")
+    return asyncio.run(settled(task, first, execution, again, needed)), len(runs)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from assay.errors import DataError
 from assay.judge import Job
 from assay.judge.kinds.find import kind_of
-from assay.judge.prepared_task import PreparedTask
 from assay.judge.task_code import is_harmless
-from assay.sandbox.limits import Limits
 from assay.tasks import load
-from assay.types import Execution, Task, Verdict
+from assay.types import Execution, Verdict
 from tests.judge.jobs import judged_in_turn, programs_run, task
 from tests.judge.opened import judge_all
 
@@ -82,16 +82,12 @@ HARMFUL = {
 """With the setup of each."""
 
 
-def is_table(of: Task) -> bool:
-    return not PreparedTask(of, Limits(), stop_early=True).first_features.objects
-
-
 @pytest.mark.parametrize("test", TABLES)
 def test_asserts_about_answers_are_a_table_without_a_reference_too(test: str) -> None:
     one = task("f", test)
-    assert is_table(one)
     right, wrong = judge_all([Job(one, TABLES[test]), Job(one, "def f(*a, **k): return 7.5")])
     assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
+    assert not right.with_objects
     assert wrong.verdict is Verdict.WRONG
     assert "gives 7.5 at `assert" in wrong.detail or ": " in wrong.detail
 
@@ -273,3 +269,54 @@ def test_nearly_all_real_tests_of_functions_leave_their_worker_as_it_was() -> No
         for name, tasks in sets.items()
     }
     assert {name: sum(map(is_harmless, codes[name])) for name in codes} == counts
+
+
+ARRAYS = {
+    "assert f(3).size == 3": "return np.arange(n)",
+    "assert f(3).shape == (3,) and f(2).tolist() == [0, 1]": "return np.arange(n)",
+    "assert f(3).item() == 3": "return np.int64(n)",
+    "x = f(3)\nx += 1\nassert x[0] == 1": "return np.arange(n)",
+    "assert f(3)[0, 0] == 0": "return np.zeros((n, n))",
+    "assert all(f(3) == [0, 1, 2])": "return np.arange(n)",
+    "assert f(3).sum() == 3\nassert f(1).mean() == 0": "return np.arange(n)",
+    "try: assert f(3).max() == 2\nexcept Exception as error: raise AssertionError(str(error))":
+        "return np.arange(n)",
+}  # fmt: skip
+"""Tests that do not import numpy, and what a right program answers."""
+
+
+@pytest.mark.skipif(find_spec("numpy") is None, reason="needs numpy")
+@pytest.mark.parametrize("has_reference", [True, False])
+def test_a_test_that_takes_an_answer_for_an_array_gets_one(has_reference: bool) -> None:
+    programs = [f"import math, numpy as np\ndef f(n): {body}" for body in ARRAYS.values()]
+    tasks = [
+        task("f", test, reference=program if has_reference else None)
+        for test, program in zip(ARRAYS, programs, strict=True)
+    ]
+    right = judge_all(
+        [Job(one, f"{program}  #") for one, program in zip(tasks, programs, strict=True)]
+    )
+    longer = "import numpy as np\ndef f(n): return np.ones(n + 1)"
+    wrong = judge_all([Job(one, longer) for one in tasks])
+    assert [it for it in right if not it.proven] == []
+    assert [it for it in wrong if it.verdict is not Verdict.WRONG] == []
+
+
+@pytest.mark.skipif(find_spec("numpy") is None, reason="needs numpy")
+@pytest.mark.parametrize("has_reference", [True, False])
+def test_a_program_that_sorts_its_argument_is_no_worse_where_arrays_are_needed(
+    has_reference: bool,
+) -> None:
+    keeps = "import math, numpy as np\ndef f(x): return np.array(sorted(x))"
+    sorts = "import math, numpy as np\ndef f(x):\n    x.sort()\n    return np.array(x)"
+    test = "x = [3, 1]\nassert (f(x) == [1, 3]).all()"
+    one = task("f", test, reference=keeps if has_reference else None)
+    (right,) = judge_all([Job(one, sorts)])
+    assert right.proven, right
+
+
+@pytest.mark.skipif(find_spec("numpy") is None, reason="needs numpy")
+def test_an_array_is_no_number_for_a_test_that_compares_it_with_one() -> None:
+    one = task("f", "assert f(1) == 2")
+    (boxed,) = judge_all([Job(one, "import numpy as np\ndef f(x): return np.array([x + 1])")])
+    assert boxed.verdict is Verdict.WRONG, boxed

@@ -13,19 +13,20 @@ from tests.judge.jobs import judged_in_turn
 @pytest.mark.parametrize(
     ("source", "looks"),
     [
-        ("assert f(x) is x", True),
+        ("assert f(x) is x", False),  # it is asked when it is run
         ("assert 1 < 2 is not f(x)", True),
-        ("assert id(f(x)) == id(x)", True),
+        ("assert id(f(x)) == id(x)", False),
+        ("operator.is_(f(x), x)", True),
         ("t.assertIs(f(x), x)", True),
         ("eval('f(x) is x')", True),
-        ("assert ｉｄ(f(x)) == 1", True),  # noqa: RUF001  Python reads it as id
+        ("assertIｓ(f(x), x)", True),  # noqa: RUF001  Python reads it as assertIs
         ("assert f(x) is None", False),
         ("assert f(1) is not True", False),
         ('"""What is a word?"""\nassert f(x) == x  # is it', False),
         ("assert f(", False),
     ],
 )
-def test_only_code_that_compares_identity_looks_at_it(source: str, looks: bool) -> None:
+def test_only_code_that_compares_identity_unnoticed_looks_at_it(source: str, looks: bool) -> None:
     assert looks_at_identity(source) is looks
 
 

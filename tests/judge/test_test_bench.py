@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
-from assay.judge.kinds.kind import Decision
 from assay.judge.kinds.test_bench import believed, compared, marker
 from assay.judge.kinds.verilog_screen import refusal, used
 from assay.prompts import messages
@@ -21,7 +19,7 @@ from assay.sandbox.program import Ended, Result
 from assay.tasks.exact import row_of
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import Row
-from assay.types import Execution, TestBench, Verdict
+from assay.types import Cause, Execution, TestBench, Verdict
 from tests.attacks.verilog import BENCH, HEAD, RIGHT, SELF_CHECKING, TASK
 
 needs_iverilog = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
@@ -73,8 +71,7 @@ def test_a_reference_runs_once_and_a_wrong_sample_is_named(
         async with Judge(slots=1) as judge:
             ends = await judge.all([Job(TASK, text) for text in (RIGHT, late, HONEST)])
             trusting = await judge.all([Job(believes, text) for text in (RIGHT, late)])
-            with pytest.raises(DataError, match=r"fails after 0 of 1 .*is not a port"):
-                await judge.run(Job(wrong_reference, RIGHT))
+            assert (await judge.run(Job(wrong_reference, RIGHT))).cause is Cause.REFERENCE
             return ends, trusting, len(list(tmp_path.rglob("*.json")))
 
     (right, wrong, honest), (trusted, failed), files = asyncio.run(run())
@@ -85,7 +82,7 @@ def test_a_reference_runs_once_and_a_wrong_sample_is_named(
     assert "of 42: q is 4'b" in wrong.detail
     assert ", where reset is 1'b0, d is 4'b" in wrong.detail
     assert (trusted.verdict, trusted.forgeable) == ("pass", True)
-    assert failed.detail == "the test bench does not say that it passes"
+    assert (failed.verdict, failed.passed) == ("wrong", 0)
     assert files == 2, "one of each bench"
 
 
@@ -94,14 +91,14 @@ def test_unknown_bits_of_the_reference_match_anything_and_no_other() -> None:
     assert right.verdict is Verdict.WRONG  # a sample is compared as it stands, its first space too
     spaced = replace(CHECK, expected=" 0 0 | 1x\n 1 0 | 01")
     right = compared(spaced, printed(" 0 0 | 1z", " 1 0 | 01"))
-    assert right == Decision(Verdict.PASS, "", 2, 2)
+    assert right == Execution(Verdict.PASS, 2, 2)
     unknown = compared(spaced, printed(" 0 0 | 10", " 1 0 | 0x"))
     assert (unknown.verdict, unknown.passed, unknown.total) == ("wrong", 1, 2)
     other = compared(spaced, printed(" 0 0 | 10", " 0 0 | 01"))
     inputs = "sample 2 has other inputs: 0 0, not 1 0"
-    assert other == Decision(Verdict.WRONG, inputs, 1, 2)
+    assert other == Execution(Verdict.WRONG, 1, 2, inputs)
     more = compared(spaced, printed(" 0 0 | 10", " 1 0 | 01", " 1 0 | 01"))
-    assert more == Decision(Verdict.WRONG, "3 samples, not 2", 2, 3)
+    assert more == Execution(Verdict.WRONG, 2, 3, "3 samples, not 2")
 
 
 def test_any_bytes_of_a_design_are_read_as_samples_at_most() -> None:
@@ -109,9 +106,9 @@ def test_any_bytes_of_a_design_are_read_as_samples_at_most() -> None:
     for hostile in (b"", b"\xff\0" * 5_000_000, own * 1_000_000, (own + b"\n") * 900_000,
                     own + b" 0" * 4_000_000, b"| " * 4_000_000 + own + b"\r\n| | |"):  # fmt: skip
         start = time.perf_counter()
-        verdict, detail, passed, *_ = compared(CHECK, result(hostile))
-        assert (verdict, passed) == (Verdict.WRONG, 0)
-        assert detail
+        said = compared(CHECK, result(hostile))
+        assert (said.verdict, said.passed) == (Verdict.WRONG, 0)
+        assert said.detail
         assert time.perf_counter() - start < 5
 
 
@@ -151,6 +148,31 @@ def test_the_screen_reads_code_and_neither_comments_nor_strings() -> None:
         assert reason in refusal(program, BENCH, "TopModule"), text
 
 
+DOUBLES = {
+    "each twice the one before": [f"`define A{n} `A{n - 1} `A{n - 1}" for n in range(1, 30)],
+    "the other way round": [f"`define A{n} `A{n - 1} `A{n - 1}" for n in range(29, 0, -1)],
+    "of many uses of long ones": [f"`define A29 {'b ' * 9000}", *["`A29"] * 200],
+    "itself": ["`define A29 `A29 `A29"],
+    "each other": ["`define A29 `A28", "`define A28 `A29 `A29"],
+    "a second definition": ["`define A1 `A0 `A0", "`define A29 b", "`define A29 `A1",
+                            *[f"`define A{n} `A{n - 1} `A{n - 1}" for n in range(1, 29)],
+                            "`define A29 `A28"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("macros", DOUBLES.values(), ids=DOUBLES)
+def test_macros_that_make_a_program_huge_are_refused_and_not_expanded(macros: list[str]) -> None:
+    lines = "\n".join(["`define A0 b", *macros])
+    program = used(f"{lines}\n{HEAD}assign q = `A29;\nendmodule", "TopModule")
+    assert "its macros make more than" in refusal(program, BENCH, "TopModule")
+
+
+def test_a_row_of_macros_that_stay_small_is_taken() -> None:
+    lines = "\n".join(["`define A0 d", *(f"`define A{n} `A{n - 1} + `A0" for n in range(1, 30))])
+    program = used(f"{lines}\n{HEAD}assign q = `A29;\nendmodule", "TopModule")
+    assert refusal(program, BENCH, "TopModule") == ""
+
+
 def test_modules_that_the_design_does_not_use_are_left_out_with_what_follows_it() -> None:
     own = "module tb; initial $finish; // endmodule\nendmodule\n"
     adder = "module adder; endmodule\n"
@@ -167,7 +189,7 @@ def test_modules_that_the_design_does_not_use_are_left_out_with_what_follows_it(
 def test_a_task_with_a_bench_is_written_and_read_unchanged_and_shown_as_a_module() -> None:
     assert task_of(Row(json.loads(json.dumps(row_of(TASK))), "the row")) == TASK
     (asked,) = messages(TASK)
-    assert asked.content.startswith("Solve this task in Verilog. Answer with one ```verilog code")
+    assert asked.content.startswith("Solve this task in Verilog (IEEE 1800-2012, Icarus Verilog 1")
     assert "It defines `TopModule`." in asked.content
     assert "standard input" not in asked.content
 
@@ -175,6 +197,6 @@ def test_a_task_with_a_bench_is_written_and_read_unchanged_and_shown_as_a_module
 @needs_iverilog
 def test_a_bench_without_a_reference_is_refused_and_one_without_samples_too() -> None:
     silent = replace(TASK, checks=(TestBench(BENCH.replace("@SAMPLE", "x"), "TopModule"),))
-    for task, why in ((replace(TASK, reference=None), "add a reference"), (silent, "no samples")):
-        with pytest.raises(DataError, match=why):
-            judge_all([Job(task, RIGHT)], slots=1)
+    for task, cause in ((replace(TASK, reference=None), Cause.TASK), (silent, Cause.REFERENCE)):
+        (refused,) = judge_all([Job(task, RIGHT)], slots=1)
+        assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, cause)

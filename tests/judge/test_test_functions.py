@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from assay.errors import DataError
 from assay.judge import Job
 from assay.judge.kinds.test_functions import collect, never_run
-from assay.judge.verdict import is_tasks_fault
+from assay.judge.prepared_task import PreparedTask
+from assay.sandbox.limits import Limits
+from assay.syntax_trees import READ_TEXTS
 from assay.tasks import task_from_dict
 from assay.types import Check, Execution, Task, TestFunctions, Verdict
 from tests.judge.opened import judge_all
@@ -44,6 +48,8 @@ MODULES = {
     "def test_b():\n    assert f(0.1) + 0.1 == pytest.approx(0.3)\n"
     "    assert [f(1)] == pytest.approx([2.0])\n",
     "a doctest and a docstring": ">>> f(1)\n2\n>>> x = f(2)\n>>> x\n4\n",
+    "a helper that is named as a test": "def test_help(x):\n    assert f(x) == 2 * x\n"
+    "def test_a():\n    test_help(1)\ndef test_b():\n    test_help(2)\n",
     "an answer that two tests use": "X = f(1)\ndef test_a():\n    assert X == 2\n"
     "def test_b():\n    assert X + f(0) == 2\n",
 }
@@ -103,11 +109,12 @@ NO_PASS = {
     "a test that asks nothing": "def test_a():\n    assert f(1) == 2\ndef test_b():\n    pass\n",
     "no cases": "import pytest\n@pytest.mark.parametrize('x', list())\ndef test_a(x):\n    f(x)\n",
     "a missing module": "import no_such_module\ndef test_a():\n    assert f(1) == 2\n",
-    "a plug-in of pytest": "import pytest\npytest.importorskip('numpy')\ndef test_a():\n    f(1)\n",
+    "a module that is no module": "import pytest\npytest.importorskip('no_such_module')\n"
+    "def test_a():\n    assert f(1) == 2\n",
     "tests made by code": "def test_a():\n    assert f(1) == 2\n"
     "globals()['test_b'] = lambda: f(1)\n",
     "no test": "def tset_a():\n    assert f(1) == 2\n",
-    "a fixture": "def test_a(tmp_path):\n    assert f(1) == 2\n",
+    "a fixture": "def test_a(mocker):\n    assert f(1) == 2\n",
 }
 
 
@@ -119,7 +126,7 @@ def faults() -> dict[str, Execution]:
 
 @pytest.mark.parametrize("name", NO_PASS)
 def test_what_proves_nothing_is_the_tasks_fault(name: str, faults: dict[str, Execution]) -> None:
-    assert is_tasks_fault(faults[name]), faults[name]
+    assert faults[name].verdict is Verdict.UNJUDGED, faults[name]
 
 
 def test_a_test_that_the_program_makes_skip_does_not_pass() -> None:
@@ -127,7 +134,7 @@ def test_a_test_that_the_program_makes_skip_does_not_pass() -> None:
     (run,) = judge_all([Job(of(source), WRONG)])
     assert (run.verdict, run.detail) == (
         Verdict.WRONG,
-        "test_a: Skipped: skipped: odd at `pytest.skip('odd')`",
+        "test_a: Skipped: odd at `pytest.skip('odd')`",
     )
 
 
@@ -164,10 +171,8 @@ def test_rows_that_call_their_tests_stay_checks() -> None:
 
 
 def test_a_fixture_is_refused_by_name_where_rows_are_loaded() -> None:
-    with pytest.raises(DataError, match="test_a needs the fixture 'capsys', which is not there"):
-        row(["def test_a(capsys):\n    assert f(1) == 2\n"])
-    with pytest.raises(DataError, match="'setup_module' would not be run"):
-        row(["def setup_module():\n    pass\ndef test_a():\n    assert f(1) == 2\n"])
+    with pytest.raises(DataError, match="test_a needs the fixture 'mocker', which is not there"):
+        row(["def test_a(mocker):\n    assert f(1) == 2\n"])
 
 
 @pytest.mark.parametrize(
@@ -185,6 +190,65 @@ def test_a_fixture_is_refused_by_name_where_rows_are_loaded() -> None:
 def test_the_tests_of_a_module_are_counted_from_its_text(source: str, names: str) -> None:
     assert " ".join(collect(source)) == names
     assert never_run(source)
+
+
+def test_a_long_chain_of_conditions_is_read() -> None:
+    chain = "if x: pass\n" + "elif x: pass\n" * 2000
+    assert collect(f"{chain}else:\n    def test_a(): pass\ndef test_b(): pass") == [
+        "test_a", "test_b"
+    ]  # fmt: skip
+
+
+SQUARE = "".join(
+    f"class Test{n}({', '.join(f'Test{base}' for base in range(n))}):\n"
+    f"    def test_{n}(self): f({n})\n"
+    for n in range(300)
+)
+MANY_TESTS = {
+    "marks": "import pytest\n" + "@pytest.mark.parametrize('x', [1, 2])\n" * 40
+    + "def test_a(x): f(x)",
+    "marks of a class": "import pytest\n" + "@pytest.mark.parametrize('x', [1, 2])\n" * 40
+    + "class TestA:\n    def test_a(self, x): f(x)",
+    "many tests of some cases each": "import pytest\n" + "".join(
+        f"@pytest.mark.parametrize('x', {[*range(150)]})\ndef test_{n}(x): f(x)\n"
+        for n in range(150)
+    ),
+    "classes that each inherit all others": SQUARE,
+    "an outer class": "class TestOuter:\n" + "".join(
+        f"    {line}\n" for line in SQUARE.splitlines()
+    ),
+}  # fmt: skip
+"""Short modules that name more tests than anybody could run."""
+
+
+@pytest.mark.parametrize("module", MANY_TESTS.values(), ids=MANY_TESTS)
+def test_a_short_module_that_names_too_many_tests_is_refused(module: str) -> None:
+    with pytest.raises(ValueError, match="more than 20,000 tests"):
+        collect(module)
+    with pytest.raises(DataError, match="more than 20,000 tests"):
+        task_from_dict({"prompt": "p", "tests": [module], "entry_point": "f"})
+
+
+def test_classes_that_inherit_along_many_ways_and_from_themselves_are_read_once() -> None:
+    diamonds = "class Test0(Test0):\n    def test_a(self): f(1)\n" + "".join(
+        f"class Test{n}(Test{n - 1}, Test{n - 1}, mixins.Test{n - 1}): pass\n" for n in range(1, 60)
+    )
+    assert collect(diamonds) == [f"Test{n}::test_a" for n in range(60)]
+
+
+@pytest.mark.parametrize("name", ["functions", "a class", "unittest", "parameters"])
+def test_each_text_of_a_task_is_parsed_once_until_it_is_ready(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, parse = Counter[str](), ast.parse
+    monkeypatch.setattr(ast, "parse", lambda text: texts.update([text]) or parse(text))
+    READ_TEXTS.clear()
+    row = {"prompt": "p", "tests": [MODULES[name]], "entry_point": "f", "setup": "import math",
+           "reference": TWICE, "stub": "def f(x):\n"}  # fmt: skip
+    prepared = PreparedTask(task_from_dict(row), Limits(), False)
+    prepared.checked(TWICE, prepared.first_features)
+    assert texts[MODULES[name]] == texts["import math"] == 1
+    assert set(texts.values()) == {1}
 
 
 def test_a_text_that_is_no_python_has_no_tests() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from assay.errors import DataError, SettingsError
+from assay.errors import SettingsError
 from assay.judge import Job
-from assay.judge.protocol import Outcome, WorkerReport
 from assay.judge.verdict import decide
-from assay.sandbox.ending import DONE, HUNG_UP, KILLED, RunRecord, ending
+from assay.judge.worker_messages import Outcome, WorkerReport
+from assay.sandbox.ending import DONE, HUNG_UP, RunRecord, ending
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import Ended, Result
-from assay.types import Execution, Verdict
+from assay.types import Cause, Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
 from tests.judge.opened import judge_all
 
@@ -230,8 +230,8 @@ RECORD = RunRecord(True, packed(HELD), None, True, 9, 0.1, 20.0, 0.2)
         ({"report": None}, Verdict.INFRA),
         ({"memory_mb": 512 + 64 + 512.0}, Verdict.PASS),
         ({"memory_mb": 512 + 64 + 513.0}, Verdict.MEMORY),
-        ({"report": packed(HELD._replace(checks=[]))}, Verdict.INFRA),
-        ({"report": DONE + b"[]"}, Verdict.INFRA),
+        ({"report": packed(HELD._replace(checks=[]))}, Verdict.UNJUDGED),
+        ({"report": DONE + b"[]"}, Verdict.UNJUDGED),
         (
             {"report": packed(HELD._replace(failure=Outcome("forbidden", "x")))},
             Verdict.FORBIDDEN,
@@ -239,14 +239,14 @@ RECORD = RunRecord(True, packed(HELD), None, True, 9, 0.1, 20.0, 0.2)
         ({"report": GONE}, Verdict.FORBIDDEN),
         ({"report": GONE, "alive": False}, Verdict.INFRA),
         (
-            {"report": GONE, "alive": False, "previous_failure": KILLED},
+            {"report": GONE, "alive": False, "was_killed": True},
             Verdict.ERROR,
         ),
         (
             {
                 "report": GONE,
                 "alive": False,
-                "previous_failure": "the zygote died",
+                "was_killed": False,
             },
             Verdict.INFRA,
         ),
@@ -305,7 +305,7 @@ def test_the_main_block_does_not_run() -> None:
 def test_setup_that_fails_is_no_fault_of_the_program() -> None:
     broken = task("f", "assert f() == one", setup="import no_such_module\none = 1")
     execution = judge_all([Job(broken, "def f(): return 1")])[0]
-    assert execution.verdict is Verdict.INFRA
+    assert (execution.verdict, execution.cause) == (Verdict.UNJUDGED, Cause.TASK)
     assert "setup" in execution.detail
 
 
@@ -340,10 +340,8 @@ def test_a_check_that_passes_what_cannot_cross_is_no_fault_of_the_program_nor_of
 ):
     passing = task("f", "assert f(object(), [1]) == [2]")
     executions = judge_all([Job(passing, "def f(g, x): return [2]")] * 21)
-    assert {execution.verdict for execution in executions} == {Verdict.INFRA}
-    assert executions[0].detail == (
-        "cannot be judged: this test passes a object object to the program"
-    )
+    assert {execution.cause for execution in executions} == {Cause.CARRY}
+    assert {execution.verdict for execution in executions} == {Verdict.UNJUDGED}
 
 
 def test_what_the_program_returned_can_be_sent_back() -> None:
@@ -363,8 +361,8 @@ def test_the_entry_point_is_the_candidates_even_where_setup_has_one() -> None:
 
 
 def test_a_task_without_checks_is_refused() -> None:
-    with pytest.raises(DataError, match="no checks"):
-        judge_all([Job(task("f"), "def f(): pass")])
+    (refused,) = judge_all([Job(task("f"), "def f(): pass")])
+    assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, Cause.TASK)
 
 
 def test_a_limit_that_is_not_positive_is_refused() -> None:

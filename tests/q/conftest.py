@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.languages import languages
+from assay.sandbox.access import INTERPRETER
 from tests.q import stand_in
 
 USERS_Q = os.environ.get("ASSAY_Q", "")
@@ -41,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = home / "l64" / "q"
     program.parent.mkdir()
     source = Path(stand_in.__file__).read_text()
-    program.write_text(f"#!{os.path.realpath(sys.executable)} -IS\n{source}")
+    program.write_text(f"#!{INTERPRETER[0]} -IS\n{source}")
     program.chmod(0o755)
     return home
 

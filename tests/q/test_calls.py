@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,9 +100,8 @@ def test_texts_truth_and_nothing_come_back_as_they_are(any_q: None) -> None:
     assert one.proven, one
 
 
+@pytest.mark.data("q_humaneval")
 def test_the_asserts_of_q_humaneval_become_calls(caplog: pytest.LogCaptureFixture) -> None:
-    if not Path(os.environ.get("ASSAY_DATA", ""), "q_humaneval").is_dir():
-        pytest.skip("no public data; set ASSAY_DATA")
     tasks = {one.id: one for one in load("q_humaneval")}
     assert len(tasks) == 158
     assert "left out 6 of 164 rows: 6 whose asserts are no plain calls" in caplog.text

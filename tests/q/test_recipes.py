@@ -1,4 +1,6 @@
-"""The recipes of seed 004 on a few rows of our own, with a stand-in for q."""
+"""The recipe of q, and its command in docs/recipes.md, on a few rows of our own with a stand-in
+for q.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.train.stages import prepare_all, run_plan
-from tests.end_to_end.test_seed_recipes import small
+from tests.end_to_end.test_recipes import commands, small
 from tests.policies import change_json, checkpoint
 from tests.policy.test_chat import CHATML
 
-RECIPES = sorted((Path(__file__).parent.parent.parent / "recipes").glob("seed004-*.toml"))
+REASONS = ["--policy.model", "Qwen/Qwen2.5-14B-Instruct", "--prompt.reasoning", "reasoning"]
+CHANGES = {"q": [], "q-7b": commands()["q-7b"][1:], "q-14b": [*commands()["q-7b"][1:], *REASONS]}
 ROWS = [
     {
         "id": number,
@@ -39,19 +42,18 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_passes_a_dry_run(recipe: Path, rows: Path) -> None:
-    sft, grpo = prepare_all(load_plan(recipe), dry_run=True)
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_a_recipe_passes_a_dry_run(changes: list[str], rows: Path) -> None:
+    sft, grpo = prepare_all(load_plan(Path("q"), changes), dry_run=True)
     assert grpo.settings.policy.model.startswith("Qwen/Qwen2.5-")
     assert all(task.reference for task in sft.tasks)
     assert [len(task.checks) for task in grpo.tasks] == [5] * 4
-    reasons = recipe.stem in ("seed004-q-14b", "seed004-q-32b")
-    assert grpo.settings.prompt.reasoning == ("reasoning" if reasons else "")
+    assert grpo.settings.prompt.reasoning == ("reasoning" if "reasoning" in changes else "")
 
 
 @pytest.mark.long
 def test_a_recipe_takes_two_steps_with_a_random_model(rows: Path, q: Path) -> None:
-    plan = load_plan(next(one for one in RECIPES if "-14b" in one.name))
+    plan = load_plan(Path("q"), CHANGES["q-14b"])
     model = checkpoint(rows, "qwen2", CHATML)
     change_json(model / "config.json", max_position_embeddings=16_384)
     stages = tuple(small(stage, model, rows / "runs") for stage in plan.stages)

@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from assay.sandbox.sockets import FramedSocket
+
 MAKES = ("register_", "clock_create", "set_sim_event_")
 """Starts of names of functions whose result gets a number from here."""
 NO_ANSWER = ("set_signal_", "deregister", "start", "stop")
 """Starts of names of functions that answer nothing."""
 LOCAL = ("initialize_logger", "set_gpi_log_level", "is_running")
-GO_ON = '[0, "go_on", [], 0]\n'
+GO_ON = '[0, "go_on", [], 0]'
+MOST_BYTES = 16 << 20
+"""Most bytes of what the simulator says at once."""
 KEPT = ("GPI_USERS", "PYGPI_PYTHON_BIN", "PATH")
 """What the simulator needs of the environment."""
 
@@ -40,7 +44,7 @@ class Wire:
     """Calls functions in the simulator's process, and from there callbacks here."""
 
     def __init__(self, stream: socket.socket) -> None:
-        self._read, self._send = stream.makefile("rb").readline, stream.sendall
+        self._channel = FramedSocket(stream, MOST_BYTES)
         self._encode = json.JSONEncoder(default=self._encoded).encode
         self._decode = json.JSONDecoder(object_hook=self._decoded).decode
         self._unsent: list[str] = []
@@ -57,7 +61,7 @@ class Wire:
             new = self._last_number = self._last_number + 1
         if name == "deregister":
             self._callbacks.pop(number, None)
-        self._unsent.append(self._encode((number, name, arguments, new)) + "\n")
+        self._unsent.append(self._encode((number, name, arguments, new)))
         return self._answer() if new is None else RemoteHandle(new, self) if new else None
 
     def go_on(self) -> None:
@@ -79,10 +83,13 @@ class Wire:
         return RemoteHandle(fields["object"], self) if text is None else text.encode("latin-1")
 
     def _received(self) -> Any:
-        """The next message; empty where the simulator has ended."""
-        self._send("".join(self._unsent).encode())
+        """The answer to all that is unsent, a line each; empty where the simulator has ended."""
+        self._channel.send("\n".join(self._unsent).encode())
         self._unsent.clear()
-        return self._decode(self._read().decode() or "[]")
+        try:
+            return self._decode(self._channel.receive().decode())
+        except ConnectionError:
+            return []
 
     def _answer(self) -> Any:
         while message := self._received():

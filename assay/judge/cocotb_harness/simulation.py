@@ -14,6 +14,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from assay.sandbox.sockets import FramedSocket
+
+MOST_BYTES = 1 << 30
+"""Most bytes of what the tests ask for at once."""
+
 
 def start() -> None:
     """Begin when the simulator has loaded the design, and nothing of it has run."""
@@ -27,7 +32,7 @@ class Simulation:
     """What the tests ask for through a socket, done with the simulator's module."""
 
     def __init__(self, simulator: Any, stream: socket.socket) -> None:
-        self._read, self._write = stream.makefile().readline, stream.sendall
+        self._channel = FramedSocket(stream, MOST_BYTES)
         self._encode = json.JSONEncoder(default=self._encoded).encode
         self._decode = json.JSONDecoder(object_hook=self._decoded).decode
         simulator.clock_create = partial(RunningClock, simulator)
@@ -37,20 +42,32 @@ class Simulation:
 
     def serve(self) -> None:
         """Call what the tests name, until they let the simulation go on."""
-        while line := self._read():
+        goes_on = False
+        while not goes_on:
+            try:
+                lines = self._channel.receive().decode().split("\n")
+            except ConnectionError:
+                os._exit(1)
+            goes_on = self._do(lines)
+
+    def _do(self, lines: list[str]) -> bool:
+        """Call what one frame names: its last call has an answer, unless that is to go on. What
+        raises is the answer, and the rest is left. Whether the simulation goes on.
+        """
+        for line in lines:
             number, name, arguments, new = self._decode(line)
             if name == "go_on":
-                return
+                return True
             try:
                 value = getattr(self._objects.get(number), name, lambda: None)(*arguments)
             except Exception as error:  # noqa: BLE001  the tests get it
                 self._send(["raised", f"{type(error).__name__}: {error}"])
-            else:
-                if new is None:
-                    self._send(["value", value])
-                elif new:
-                    self._objects[new] = value
-        os._exit(1)
+                break
+            if new is None:
+                self._send(["value", value])
+            elif new:
+                self._objects[new] = value
+        return False
 
     def fired(self, number: int) -> None:
         """Tell the tests that a callback fired, and serve them meanwhile."""
@@ -59,7 +76,7 @@ class Simulation:
         self.serve()
 
     def _send(self, message: object) -> None:
-        self._write(self._encode(message).encode() + b"\n")
+        self._channel.send(self._encode(message).encode())
 
     def _encoded(self, value: Any) -> object:
         if isinstance(value, bytes):

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from assay.checks import Check
-from assay.judge.kinds.calls import Bench
-from assay.judge.kinds.kind import Kind, Part
-from assay.judge.protocol import Outcome
+from assay.judge.kinds.calls import WorkerContext
+from assay.judge.kinds.kind import InWorker, Part
 from assay.judge.task_code import parsed
 from assay.judge.test_code import require_asked, run_piece
+from assay.judge.worker_messages import Outcome
 
 if TYPE_CHECKING:
     from assay.types import Task
@@ -21,19 +21,19 @@ LONGEST = 600
 """Characters shown of one side of a check, or of an input."""
 
 
-def run(source: str, number: int, bench: Bench) -> list[Part]:
+def run(source: str, number: int, context: WorkerContext) -> list[Part]:
     """One part."""
-    return [partial(run_check, source, number, bench)]
+    return [partial(run_check, source, number, context)]
 
 
-def run_check(source: str, number: int, bench: Bench) -> Outcome:
+def run_check(source: str, number: int, context: WorkerContext) -> Outcome:
     """Run one check in the namespace that all share."""
-    names_before = set(bench.namespace)
+    names_before = set(context.namespace)
     piece = (source, f"<check {number}>")
-    act = partial(run_piece, piece, bench.namespace, bench.connection)
-    outcome = require_asked(act, bench.connection, source)
+    act = partial(run_piece, piece, context.namespace, context.connection)
+    outcome = require_asked(act, context.connection, source)
     if outcome.how != "unasked":
-        bench.builtin.take_answers(bench.namespace, names_before)
+        context.builtin.take_answers(context.namespace, names_before, source)
     return outcome
 
 
@@ -71,10 +71,8 @@ def _calls(node: ast.expr, name: str) -> bool:
     )
 
 
-class Asserts(Kind[Check], judges=Check):
+class Asserts(InWorker[Check], judges=Check):
     """Each is Python that a worker runs."""
-
-    in_worker = True
 
     def wire(self, check: Check) -> str:
         """Its source."""

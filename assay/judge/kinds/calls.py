@@ -7,9 +7,10 @@ from __future__ import annotations
 import ast
 import cmath
 import contextlib
+import operator
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from assay.checks import Call
 from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
 from assay.judge.codec_types import CodecError, Opaque, is_numpy, plain_numpy
-from assay.judge.kinds.kind import Kind, Part
-from assay.judge.protocol import Outcome
+from assay.judge.kinds.kind import AsksReference, InWorker, Part
+from assay.judge.objects import SAME
 from assay.judge.proxy import Connection
 from assay.judge.requests import DETAIL
 from assay.judge.test_code import (
@@ -30,9 +31,11 @@ from assay.judge.test_code import (
     shorten,
     show_value,
 )
+from assay.judge.worker_messages import Outcome
 
 if TYPE_CHECKING:
-    from assay.types import Task
+    from assay.judge.kinds.workbench import Workbench
+    from assay.types import Execution, Task
 
 RELATIVE = 1e-7
 """Relative tolerance beside an absolute one, as in numpy's assert_allclose."""
@@ -42,6 +45,7 @@ LARGE = 1 << 20
 """Characters of JSON beyond which an answer is not kept: every job would carry it."""
 RECOMPUTED: Json = {"recomputed": []}
 """Stands for such an answer: the worker then runs the reference itself."""
+RECOMPUTED_TEXT = dumps(RECOMPUTED)
 STEP_SECONDS = 0.01
 """The sandbox hears that a call begins, unless it heard so a moment ago."""
 NAMES = """from array import array
@@ -74,7 +78,8 @@ class Caller:
 
     def load_checker(self) -> str:
         """Take the data set's own `check`, if there is one. Returns its code's error."""
-        piece, namespace = self.checker_piece, dict[str, Any](__name__="checker")
+        piece = self.checker_piece
+        namespace: Namespace = {"__name__": "checker", SAME: operator.is_}
         try:
             if piece[0]:
                 exec(compiled(*piece), namespace)
@@ -94,7 +99,7 @@ class Caller:
         try:
             fault = self.fault(*call)
         except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
-            by_program = error is requests.raised
+            by_program, self.connection.raised_by_test = error is requests.raised, error
             detail = requests.raised_text if by_program else describe(error, *self.checker_piece)
             detail = f"{detail} at {self.describe(number, call[0])}"
             return Outcome("error" if by_program else "wrong", detail[:DETAIL])
@@ -128,7 +133,7 @@ class Caller:
         self.connection.arrivals.value(answer, only_data=True)
         text = dumps(answer)
         large = len(text) > LARGE and self.entry_point.isidentifier()
-        self.answers.append(dumps(RECOMPUTED) if large else text)
+        self.answers.append(RECOMPUTED_TEXT if large else text)
         self.room -= len(self.answers[-1])
         if self.room < 0:
             detail = f"the answers take more than {ANSWERS_MIB} MiB in all"
@@ -143,7 +148,7 @@ class Caller:
             return Packer().pack(namespace[self.entry_point](*copied))
         except BaseException as error:  # noqa: BLE001  the data set's code; the program is not to blame
             why = f"the reference fails in the worker: {type(error).__name__}: {error}"
-            raise self.connection.requests.fail("unsendable", why) from None
+            raise self.connection.requests.fail("reference", why) from None
 
     def describe(self, number: int, arguments: list[Json]) -> str:
         """A call for messages, counted from 1: `call 3, f(1, 2)`."""
@@ -152,7 +157,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class WorkerContext:
     """What the checks of a job share in the worker."""
 
     connection: Connection
@@ -202,9 +207,9 @@ def near(value: complex, expected: complex, tolerance: float) -> bool:
     return cmath.isclose(value, expected, rel_tol=0, abs_tol=tolerance + RELATIVE * abs(expected))
 
 
-def run(call: list[Any], number: int, bench: Bench) -> list[Part]:
+def run(call: list[Any], number: int, context: WorkerContext) -> list[Part]:
     """One part."""
-    return [partial(bench.caller.run, call, number)]
+    return [partial(context.caller.run, call, number)]
 
 
 def literal(packed: str) -> str:
@@ -217,12 +222,16 @@ def literal(packed: str) -> str:
     return text
 
 
-class Calls(Kind[Call]):
+class Calls(InWorker[Call], AsksReference[Call]):
     """Each is a call that a worker makes; driven_calls.py registers them, with what other languages
     need.
     """
 
-    in_worker = own_time = started_by_tests = True
+    started_by_tests = True
+
+    def steps(self, call: Call) -> int:
+        """One."""
+        return 1
 
     def wire(self, call: Call) -> Json:
         """[arguments, [expected] or None, tolerance]."""
@@ -272,6 +281,12 @@ class Calls(Kind[Call]):
     def is_open(self, call: Call) -> bool:
         """Whether it expects what the reference answers."""
         return call.expected is None
+
+    async def answers(
+        self, workbench: Workbench, checks: Sequence[Call], task: Task
+    ) -> tuple[Execution, list[str]]:
+        """What a worker hears from the reference."""
+        return await workbench.answers(task.reference or "")
 
     def closed(self, call: Call, answer: str) -> Call:
         """The call with the reference's answer."""

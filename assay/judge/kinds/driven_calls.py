@@ -8,21 +8,24 @@ no more than the values that its function returns.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from math import log2
 from typing import Any, NamedTuple
 
 from assay.errors import DataError
 from assay.judge.codec import Unpacker, loads
-from assay.judge.codec_types import CodecError
+from assay.judge.codec_types import PLAIN_DIGITS, CodecError
 from assay.judge.kinds.calls import Calls, equal
-from assay.judge.kinds.kind import Decision, ProgramRun
+from assay.judge.kinds.workbench import Workbench, decided
 from assay.judge.test_code import shorten
 from assay.languages import DRIVERS, Language, language_named
+from assay.sandbox.limits import INT_DIGITS
 from assay.sandbox.program import Result
-from assay.types import Call, Task, Verdict, failing
+from assay.types import Call, Execution, Task, Verdict, failing
 
 ANSWERS = "answers"
 """The file of the answers. Each line is `[value]` or `{"raised": text}`."""
@@ -30,6 +33,7 @@ SHARE, ROOM = 8, 1 << 20
 """It may have so many times the bytes of the right answers, and so many more."""
 RAISED = 300
 """Characters that are shown of what a call raised."""
+DIGITS = re.compile("[0-9]+")
 LONGEST_FLOAT = 1000
 """Bits of a whole number that is surely a float too."""
 
@@ -65,6 +69,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if type(value) is dict and all(type(key) in (str, int) for key in value):
         return {plain(str(key)): plain(item) for key, item in value.items()}
+    if type(value) is int and value.bit_length() > INT_DIGITS * log2(10):
+        raise CodecError(f"it has a whole number of over {INT_DIGITS:,} digits")
     is_simple = value is None or type(value) in (bool, int, float)
     if is_simple or (
         type(value) is str and not any("\ud800" <= letter <= "\udfff" for letter in value)
@@ -78,26 +84,31 @@ def text_of(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def decide(result: Result, calls: Sequence[PlainCall], name: str) -> Decision:
+def decide(result: Result, calls: Sequence[PlainCall], name: str) -> Execution:
     """What the answers of a run make of its program. The first fault decides."""
     total, data = len(calls), result.files.get(ANSWERS, b"")
-    if len(data) > ROOM + SHARE * sum(len(text_of(call.expected)) for call in calls):
-        return Decision(Verdict.OUTPUT, "the answers are too large", total=total)
+    expected = [text_of(call.expected) for call in calls]
+    if len(data) > ROOM + SHARE * sum(map(len, expected)):
+        return Execution(Verdict.OUTPUT, total=total, detail="the answers are too large")
+    longest = max((len(run) for text in expected for run in DIGITS.findall(text)), default=0)
+    longer = re.compile(f"[0-9]{{{max(PLAIN_DIGITS, longest) + 1}}}")
     *lines, rest = data.decode("utf-8", "surrogateescape").split("\n")
     try:
         if rest or len(lines) > total:
             raise ValueError("more than was asked for")
         faults = [
-            fault(answer_of(line), call, f"call {number}, {name}")
+            (Verdict.WRONG, f"call {number}, {name} gives a number of too many digits")
+            if longer.search(line)  # to read many of them takes long
+            else fault(answer_of(line), call, f"call {number}, {name}")
             for number, (line, call) in enumerate(zip(lines, calls, strict=False), start=1)
         ]
     except (ValueError, RecursionError):
-        return Decision(Verdict.FORBIDDEN, "the answers are malformed", total=total)
+        return Execution(Verdict.FORBIDDEN, total=total, detail="the answers are malformed")
     passed = faults.count(None)
     if len(lines) < total:
         faults.append((Verdict.ERROR, f"it exited after {len(lines)} of {total} calls"))
     verdict, detail = next(filter(None, faults), (Verdict.PASS, ""))
-    return Decision(verdict, detail, passed, total, failing(dict(enumerate(faults))))
+    return Execution(verdict, passed, total, detail, tests=failing(dict(enumerate(faults))))
 
 
 def answer_of(line: str) -> list[Any] | str:
@@ -141,21 +152,23 @@ class DrivenCalls(Calls, judges=Call):
         """Whether a driver makes calls in this language, if no worker does."""
         return language.warm or language.driver != ""
 
-    def runs(
-        self, checks: Sequence[Call], task: Task, program: str, language: Language
-    ) -> list[ProgramRun]:
-        """One run, that makes all calls. Raises DataError where the task has what no driver can
-        do.
+    async def judge(
+        self, workbench: Workbench, checks: Sequence[Call], task: Task, program: str
+    ) -> Execution:
+        """In a worker, or in one run that makes all calls. Raises DataError where the task has what
+        no driver can do.
         """
+        if workbench.language.warm:
+            return await super().judge(workbench, checks, task, program)
+        language = workbench.language
         if task.checker or not task.entry_point.isidentifier():
             what = f"a function of {language.title} has neither a checker nor a class"
             raise DataError(f"task {task.id!r}: {what}; name a function, and give expected values")
         calls = [plain_call(call) for call in checks]
         arguments = [call.arguments for call in calls]
         source, beside = language.drive(program, task.entry_point, arguments)
-        decides = partial(decide, calls=calls, name=task.entry_point)
-        stdin = text_of(arguments)
-        return [ProgramRun(source, stdin, beside=beside, decide=decides, fetch=(ANSWERS,))]
+        ran = await workbench.run(source, text_of(arguments), beside=beside, fetch=(ANSWERS,))
+        return await decided(ran, partial(decide, calls=calls, name=task.entry_point))
 
     def show(self, call: Call, task: Task) -> str:
         """The call with its answer; as an assert of Python's where it can be one."""

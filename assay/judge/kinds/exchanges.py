@@ -1,21 +1,26 @@
-"""Exchanges: what a whole program reads and must print. judge/exchange_runner.py runs them."""
+"""Exchanges: what a whole program reads and must print."""
 
 from __future__ import annotations
 
 from assay.judge.kinds.asserts import short
-from assay.judge.kinds.kind import Kind, ProgramRun
-from assay.languages import Language
-from assay.types import Exchange, Task
+from assay.judge.kinds.kind import EachCheck
+from assay.judge.kinds.workbench import Workbench
+from assay.types import Exchange, Execution, Task
 
 
-class Exchanges(Kind[Exchange], judges=Exchange):
+class Exchanges(EachCheck[Exchange], judges=Exchange):
     """Each is a run of the program."""
 
-    interface = " The program reads standard input and prints to standard output."
-
-    def run(self, check: Exchange, program: str, language: Language) -> ProgramRun:
+    async def judge_check(
+        self, workbench: Workbench, check: Exchange, task: Task, program: str
+    ) -> Execution:
         """The program with the input, which must print the output."""
-        return ProgramRun(program, check.stdin, check.stdout)
+        ran = await workbench.run(program, check.stdin)
+        return await workbench.compare(ran, check.stdout, check.stdin)
+
+    def interface(self, check: Exchange) -> str:
+        """How the program gets its input."""
+        return " The program reads standard input and prints to standard output."
 
     def show(self, check: Exchange, task: Task) -> str:
         """The input and the output."""

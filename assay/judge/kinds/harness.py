@@ -17,14 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from assay.checks import Harness
-from assay.errors import DataError
-from assay.judge.kinds.kind import Decision, Kind, ProgramRun
+from assay.errors import NotInstalledError
+from assay.judge.kinds.kind import EachCheck
 from assay.judge.kinds.verilog_screen import designs
-from assay.judge.protocol import SETUP
+from assay.judge.kinds.workbench import Workbench, decided
+from assay.judge.worker_messages import SETUP
 from assay.languages import Language
 from assay.sandbox.access import INTERPRETER
 from assay.sandbox.program import Result
-from assay.types import Task, Verdict
+from assay.types import Execution, Task, Verdict
 
 START = """
 import json, os, re, sys
@@ -42,9 +43,11 @@ from assay.judge.cocotb_harness import run
 run.main(job)
 """
 """Lays the files of a job out. In the harness's, absolute paths are those of the folder."""
-TOOLS = ("sandbox/__init__", "sandbox/kernel", "sandbox/landlock", "judge/cocotb_harness/__init__",
-         "judge/cocotb_harness/remote", "judge/cocotb_harness/run")  # fmt: skip
-SIMULATION = "judge/cocotb_harness/simulation.py"
+TOOLS = ("sandbox/__init__", "sandbox/kernel", "sandbox/landlock", "sandbox/sockets",
+         "judge/cocotb_harness/__init__", "judge/cocotb_harness/remote",
+         "judge/cocotb_harness/run")  # fmt: skip
+SIMULATION = {"simulation": "judge/cocotb_harness/simulation",
+              "assay/sandbox/sockets": "sandbox/sockets"}  # fmt: skip
 """What the simulator gets of ours; the process of the tests gets TOOLS."""
 RUNNER = Language(
     title="cocotb", source="job.json", run=(INTERPRETER[0], "-IBu", "-c", START),
@@ -85,46 +88,57 @@ def joined(files: Mapping[str, str]) -> str:
 
 @cache
 def ours() -> tuple[dict[str, str], dict[str, str]]:
-    """Files and variables of each run. Raises DataError where cocotb is not installed."""
+    """Files and variables of each run. Raises NotInstalledError where cocotb is not installed."""
     if find_spec("cocotb") is None:
-        raise DataError("cocotb is not installed; pip install -e '.[cocotb]' in assay's checkout")
+        raise NotInstalledError(
+            "cocotb is not installed; pip install -e '.[cocotb]' in assay's checkout"
+        )
     from find_libpython import find_libpython
 
     if (library := find_libpython()) is None:
-        raise DataError("cocotb needs a Python that has a shared library, as Debian's has")
+        raise NotInstalledError("cocotb needs a Python that has a shared library, as Debian's has")
     package = Path(__file__).parents[2]
     files = {f"tools/assay/{name}.py": (package / f"{name}.py").read_text() for name in TOOLS}
     files |= {f"tools/assay/{name}__init__.py": "" for name in ("", "judge/")}
-    files["simulator/simulation.py"] = (package / SIMULATION).read_text()
+    files |= {f"simulator/{name}.py": (package / f"{source}.py").read_text()
+              for name, source in SIMULATION.items()}  # fmt: skip
+    files |= {f"simulator/assay/{name}__init__.py": "" for name in ("", "sandbox/")}
     files["tools/cocotb.dist-info/METADATA"] = f"Name: cocotb\nVersion: {version('cocotb')}\n"
     return files, {"LIBPYTHON_LOC": library, "COCOTB_RANDOM_SEED": SEED}
 
 
-def decide(result: Result) -> Decision:
+def decide(result: Result) -> Execution:
     """What the harness's report makes of a design. The first fault decides."""
     try:
         status, tests, compiler, fault, built = map(json.loads(result.stdout).get, REPORTED)
         faults = [f"{name}: {why}" for name, why in tests if why]
         lines, broken = compiler.splitlines(), status > FAILED and not built
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return Decision(Verdict.INFRA, f"{SETUP}the harness reported nothing")
+        return of_one(Verdict.UNJUDGED, f"{SETUP}the harness reported nothing")
     if fault or broken:
-        return Decision(Verdict.INFRA, f"{SETUP}{fault or f'pytest ends with status {status}'}")
+        return of_one(Verdict.UNJUDGED, f"{SETUP}{fault or f'pytest ends with status {status}'}")
     if compiler:
-        return Decision(
-            Verdict.COMPILE, next((line for line in lines if "error" in line), lines[0])
-        )
+        return of_one(Verdict.COMPILE, next((line for line in lines if "error" in line), lines[0]))
     passed, total = len(tests) - len(faults), max(len(tests), 1)
     if status or not tests:
         faults.append("a function of the harness fails" if status else "no test of cocotb has run")
-    return Decision(Verdict.WRONG if faults else Verdict.PASS, "".join(faults[:1]), passed, total)
+    return Execution(Verdict.WRONG if faults else Verdict.PASS, passed, total, "".join(faults[:1]))
 
 
-class Harnesses(Kind[Harness], judges=Harness):
+def of_one(verdict: Verdict, detail: str) -> Execution:
+    """The execution of what counts as one test that fails."""
+    return Execution(verdict, total=1, detail=detail)
+
+
+class Harnesses(EachCheck[Harness], judges=Harness):
     """Each is a run of its Python on a design."""
 
-    def run(self, check: Harness, program: str, language: Language) -> ProgramRun:
-        """The run of the harness on a design. Raises DataError where cocotb is not installed."""
+    is_one_test = False
+
+    async def judge_check(
+        self, workbench: Workbench, check: Harness, task: Task, program: str
+    ) -> Execution:
+        """The run of the harness on a design. Raises NotInstalledError without cocotb."""
         files, variables = ours()
         design = {f"code/{name}": text for name, text in files_of(check, program).items()}
         job = {
@@ -132,7 +146,7 @@ class Harnesses(Kind[Harness], judges=Harness):
             "environment": {**check.environment, **variables},
             "packages": [entry for entry in sys.path if entry.endswith("-packages")],
         }  # fmt: skip
-        return ProgramRun(json.dumps(job), decide=decide, language=RUNNER)
+        return await decided(await workbench.run(json.dumps(job), language=RUNNER), decide)
 
     def files(self, check: Harness) -> Sequence[str]:
         """The design's."""

@@ -1,102 +1,109 @@
-"""What a kind of test is: the class that each of the files beside this one extends."""
+"""What a kind of test is: the classes that the files beside this one extend."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from assay.errors import SettingsError
 from assay.judge.codec import Json
-from assay.judge.protocol import Outcome
+from assay.judge.worker_messages import Outcome
 
 if TYPE_CHECKING:  # zygotes import this, and none of what stands here
+    from assay.judge.kinds.workbench import Workbench
     from assay.languages import Language
-    from assay.sandbox.client import Sandbox
-    from assay.sandbox.program import Pool, Result
-    from assay.types import Execution, Task, TestOutcome, Verdict
+    from assay.types import Execution, Task
 
 C = TypeVar("C")
 Part = Callable[[], Outcome]
 """Runs one of a task's checks in the worker."""
 
 
-class Decision(NamedTuple):
-    """What a kind makes of a run that ended well."""
-
-    verdict: Verdict
-    detail: str = ""
-    passed: int = 0
-    total: int = 1
-    tests: tuple[TestOutcome, ...] = ()
-
-
-class ProgramRun(NamedTuple):
-    """A run of a program without a worker."""
-
-    source: str = ""
-    stdin: str = ""
-    stdout: str | None = None
-    """The expected output; None where any is right."""
-    beside: str = ""
-    """The text of another source file in its folder."""
-    files: tuple[tuple[str, str], ...] = ()
-    """More files there: paths and texts."""
-    decide: Callable[[Result], Decision] | None = None
-    """Decides instead of the expected output. It runs in this process, on what the program printed:
-    it must withstand any bytes."""
-    fetch: tuple[str, ...] = ()
-    """Files that the program makes in its folder, for `decide`."""
-    forgeable: bool = False
-    """Whether the program could forge a pass."""
-    pool: Pool | None = None
-    """Whose processes run the source, as Python; None where the task's language does."""
-    expected: ProgramRun | None = None
-    """A run whose output is the expected one. It is made once, for all programs."""
-    decided: Decision | None = None
-    """What the program's text alone decides; then nothing runs."""
-    language: Language | None = None
-    """What runs it in place of its task's language."""
-    in_boxes: Callable[[Sandbox, bool], Awaitable[Execution]] | None = None
-    """Judges in boxes of the sandbox, in place of a run, and may stop early. Raises
-    SandboxError.
-    """
-
-
 KINDS: dict[type[Any], Kind[Any]] = {}
 """The kinds whose files are imported, by the class of check that they judge."""
 
 
-class Kind(Generic[C]):
-    """One kind of test: what runs for it and what decides, how a model sees it, and the cheats that
-    it must withstand. What a kind does not override has its default here.
+def remember(module: str) -> None:
+    """Keep the source of a file outside of assay that has a kind: a worker runs it, and it is part
+    of verdicts' keys.
+    """
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file and module.partition(".")[0] != "assay":
+        from assay.plugin_code import remember_source
+
+        remember_source(module)
+
+
+def require_new(judged: type[Any], module: str) -> None:
+    """Raises SettingsError where a module cannot have a kind for this class of checks."""
+    name = judged.__name__
+    first = fields(judged)[:1] if is_dataclass(judged) else ()
+    if not first or not any(field.name == "hidden" for field in fields(judged)):
+        raise SettingsError(
+            f"checks of the class {name} are no dataclass with a field 'hidden'; add"
+            " @dataclass(frozen=True) and `hidden: bool = True`"
+        )
+    for other, kind in KINDS.items():
+        if type(kind).__module__ == module:
+            continue  # its file is run again
+        if other is judged:
+            raise SettingsError(f"two kinds judge checks of the class {name}; remove one of them")
+        if fields(other)[0].name == first[0].name:
+            raise SettingsError(
+                f"the first field of {name} is {first[0].name!r}, as that of {other.__name__}; rows"
+                " are told apart by it: rename it"
+            )
+
+
+class Kind(ABC, Generic[C]):
+    """One kind of test: the coroutine that judges a program, how a model sees the tests, and the
+    cheats that they must withstand. What a kind does not override has its default here.
 
     A subclass in a file of this folder, or of a plug-in, is all that a new kind needs; it names the
     class of its checks: `class Exchanges(Kind[Exchange], judges=Exchange)`. In assay's own format,
     the first field of that class says of which kind a check is.
     """
 
-    in_worker: ClassVar[bool] = False
-    """Whether a worker calls the program's functions; else a run of the program alone decides. It
-    calls `run` of the kind's file for a check, which returns the check's parts."""
-    own_time: ClassVar[bool] = False
-    """Whether each check has the CPU time to itself."""
-    identifies: ClassVar[bool] = True
-    """Whether tasks with equal checks are the same task."""
-    interface: ClassVar[str] = ""
-    """What a prompt says of a program that has no name."""
+    is_plugin: ClassVar[bool] = True
+    """A file that defines one registers it, as `registry.load_plugins` asks."""
+
     started_by_tests: ClassVar[bool] = False
     """Whether what starts a program is the tests', in languages other than Python."""
 
+    always_forgeable: ClassVar[bool] = False
+    """Whether the program runs beside what decides, so that it could have forged every pass."""
+
     def __init_subclass__(cls, judges: type[C] | None = None) -> None:
+        remember(cls.__module__)
         if judges is not None:
+            require_new(judges, cls.__module__)
             KINDS[judges] = cls()
+
+    @abstractmethod
+    async def judge(
+        self, workbench: Workbench, checks: Sequence[C], task: Task, program: str
+    ) -> Execution:
+        """Judge a program by all checks of its task, of which the first is of this kind."""
 
     def judges(self, language: Language) -> bool:
         """Whether a program in this language can have such checks."""
-        return language.warm or not self.in_worker
+        return True
 
     def count(self, check: C) -> int:
         """How many checks it counts as. Raises ValueError where it cannot be run at all."""
         return 1
+
+    def same(self, check: C, task: Task) -> Hashable:
+        """Tasks of which this is equal for all checks are the same task."""
+        return check
+
+    def interface(self, check: C) -> str:
+        """What a prompt says of a program that has no name."""
+        return ""
 
     def surroundings(self, check: C) -> str:
         """What decides a verdict beside the check itself, such as files that it names."""
@@ -106,37 +113,9 @@ class Kind(Generic[C]):
         """Why it cannot be run, in one line."""
         return None
 
-    def run(self, check: C, program: str, language: Language) -> ProgramRun:
-        """The run of a program that decides it, without a worker."""
-        raise NotImplementedError
-
-    def runs(
-        self, checks: Sequence[C], task: Task, program: str, language: Language
-    ) -> list[ProgramRun]:
-        """The runs that decide all checks of a task, of which the first is of this kind."""
-        return [KINDS[type(check)].run(check, program, language) for check in checks]
-
-    def wire(self, check: C) -> Json:
-        """What a worker gets of it, for the `run` of the file that defines this method. Raises
-        CodecError.
-        """
-        return None
-
     def code(self, check: C) -> list[str]:
         """The data set's Python in it. Checks with code run in the order in which they stand."""
         return []
-
-    def is_open(self, check: C) -> bool:
-        """Whether it needs the reference's answer."""
-        return False
-
-    def closed(self, check: C, answer: str) -> C:
-        """The check with that answer."""
-        return check
-
-    def read(self, check: C, result: Result) -> str:
-        """That answer as JSON, from a run of the reference without a worker."""
-        return ""
 
     def show(self, check: C, task: Task) -> str:
         """The check for a model to read: Python that asserts it, or a program's input and output.
@@ -163,3 +142,78 @@ class Kind(Generic[C]):
     def cheats(self, check: C, task: Task) -> dict[str, str]:
         """Programs by name that no task may pass, for languages other than Python."""
         return {}
+
+
+class EachCheck(Kind[C]):
+    """A kind that judges a program by one check after the other."""
+
+    is_one_test: ClassVar[bool] = True
+    """Whether a check is one test; else what comes of a task's only check names its tests."""
+
+    async def judge(
+        self, workbench: Workbench, checks: Sequence[C], task: Task, program: str
+    ) -> Execution:
+        """Each by itself."""
+        tests = {
+            at: partial(KINDS[type(check)].judge_check, workbench, check, task, program)  # type: ignore[attr-defined]
+            for at, check in enumerate(checks)
+        }
+        if len(tests) == 1 and not self.is_one_test:
+            return await self.judge_check(workbench, checks[0], task, program)
+        return await workbench.in_turn(tests)
+
+    @abstractmethod
+    async def judge_check(
+        self, workbench: Workbench, check: C, task: Task, program: str
+    ) -> Execution:
+        """Judge a program by one check."""
+
+
+class InWorker(Kind[C]):
+    """A kind whose checks a worker runs, which calls the program's functions. It calls `run` of the
+    kind's file for a check, which returns the check's parts.
+    """
+
+    async def judge(
+        self, workbench: Workbench, checks: Sequence[C], task: Task, program: str
+    ) -> Execution:
+        """All in one worker."""
+        return await workbench.test(program)
+
+    def judges(self, language: Language) -> bool:
+        """Whether a worker can call programs in this language."""
+        return language.warm
+
+    def imports(self, check: C) -> str:
+        """The module that its worker must have imported and rehearsed before it is enclosed. Raises
+        NotInstalledError where that needs a package that is not there.
+        """
+        return ""
+
+    def steps(self, check: C) -> int:
+        """How many calls it makes that have a program's CPU time each; other checks share it."""
+        return 0
+
+    @abstractmethod
+    def wire(self, check: C) -> Json:
+        """What a worker gets of it, for the `run` of the file that defines this method. Raises
+        CodecError.
+        """
+
+
+class AsksReference(Kind[C]):
+    """A kind whose checks may leave the right answers to the task's reference."""
+
+    @abstractmethod
+    def is_open(self, check: C) -> bool:
+        """Whether it needs the reference's answer."""
+
+    @abstractmethod
+    async def answers(
+        self, workbench: Workbench, checks: Sequence[C], task: Task
+    ) -> tuple[Execution, list[str]]:
+        """How the reference ends on these checks, which are open, and its answers as JSON."""
+
+    @abstractmethod
+    def closed(self, check: C, answer: str) -> C:
+        """The check with that answer."""

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from assay.judge.kinds.kind import Decision, Kind, ProgramRun
+from assay.judge.kinds.kind import AsksReference, EachCheck
 from assay.judge.kinds.verilog_screen import designs, refusal, used
-from assay.languages import Language
+from assay.judge.kinds.workbench import Run, Workbench, decided
 from assay.sandbox.program import Result
-from assay.types import Task, TestBench, Verdict
+from assay.types import Execution, Task, TestBench, Verdict
 
 SAMPLE = "@SAMPLE"
 """Starts what a bench prints of a sample: `@SAMPLE 0 1 | 1`, inputs and outputs in binary."""
@@ -49,33 +49,35 @@ def pattern(passes: str) -> re.Pattern[str]:
     return re.compile(r"\s*+".join(words), re.IGNORECASE)
 
 
-def believed(passes: str, result: Result) -> Decision:
+def believed(passes: str, result: Result) -> Execution:
     """What the bench says itself, in the last line that fits: where that names two numbers, so many
     of so many tests pass.
     """
     matches = list(pattern(passes).finditer(result.stdout.decode("latin-1")))
     if not matches:
-        return Decision(Verdict.WRONG, "the test bench does not say that it passes")
+        detail = "the test bench does not say that it passes"
+        return Execution(Verdict.WRONG, total=1, detail=detail)
     numbers = [int(digits[:9]) for digits in matches[-1].groups()] or [1]
     passed, total = numbers[0], numbers[-1]
     if len(matches) == 1 and passed == total > 0:
-        return Decision(Verdict.PASS, "", passed, total)
+        return Execution(Verdict.PASS, passed, total)
     detail = f"the test bench says {' '.join(matches[-1][0].split())!r}"
     detail += f", {len(matches)} times" * (len(matches) > 1)
-    return Decision(Verdict.WRONG, detail, passed * (passed < total), total)
+    return Execution(Verdict.WRONG, passed * (passed < total), total, detail)
 
 
-def compared(check: TestBench, result: Result) -> Decision:
+def compared(check: TestBench, result: Result) -> Execution:
     """Samples are right up to the first whose inputs differ: as many, with the same inputs, and
     every bit that the reference's outputs know.
     """
     got = samples(check, result)
     if check.expected is None:
-        verdict = Verdict.PASS if got else Verdict.WRONG
-        return Decision(verdict, "" if got else "its test bench prints no samples", 1)
+        if got:
+            return Execution(Verdict.PASS, 1, 1)
+        return Execution(Verdict.WRONG, 1, 1, "its test bench prints no samples")
     expected = check.expected.split("\n")
     if got == expected:
-        return Decision(Verdict.PASS, "", len(expected), len(expected))
+        return Execution(Verdict.PASS, len(expected), len(expected))
     pairs = list(zip(expected, got, strict=False))
     same = list(takewhile(lambda pair: halves(pair[0])[0] == halves(pair[1])[0], pairs))
     wrong = [
@@ -89,7 +91,7 @@ def compared(check: TestBench, result: Result) -> Decision:
         inputs, other = (halves(sample)[0].strip() for sample in pairs[len(same)])
         faults.append(f"sample {len(same) + 1} has other inputs: {other}, not {inputs}")
     verdict, total = Verdict.WRONG if faults else Verdict.PASS, max(len(expected), len(got))
-    return Decision(verdict, "; ".join(faults), len(same) - len(wrong), total)
+    return Execution(verdict, len(same) - len(wrong), total, "; ".join(faults))
 
 
 def halves(sample: str) -> tuple[str, str]:
@@ -133,22 +135,52 @@ def _bits(value: str) -> str:
     return f"{len(value)}'b{value}"
 
 
-class TestBenches(Kind[TestBench], judges=TestBench):
+async def simulated(
+    workbench: Workbench, check: TestBench, program: str
+) -> tuple[Execution, Run | None]:
+    """The execution of a design on its bench, and what came of it if it was run."""
+    program = used(program, check.design)
+    if refused := refusal(program, check.bench, check.design, prints=not check.passes):
+        return Execution(Verdict.FORBIDDEN, total=1, detail=refused), None
+    bench = check.bench if check.passes else check.bench.replace(SAMPLE, marker(check))
+    run = await workbench.run(program, beside=bench, files=check.data)
+    if not check.passes:
+        return await decided(run, partial(compared, check)), run
+    execution = await decided(run, partial(believed, check.passes))
+    return replace(execution, forgeable=execution.passed > 0), run
+
+
+class TestBenches(EachCheck[TestBench], AsksReference[TestBench], judges=TestBench):
     """Each is a simulation of a design."""
 
     __test__ = False
+    is_one_test = False
 
-    def run(self, check: TestBench, program: str, language: Language) -> ProgramRun:
+    async def judge_check(
+        self, workbench: Workbench, check: TestBench, task: Task, program: str
+    ) -> Execution:
         """The bench with the program as its design."""
-        program = used(program, check.design)
-        if refused := refusal(program, check.bench, check.design, prints=not check.passes):
-            return ProgramRun(decided=Decision(Verdict.FORBIDDEN, refused))
-        run = ProgramRun(program, files=tuple(check.data.items()))
-        if check.passes:
-            decide = partial(believed, check.passes)
-            return run._replace(beside=check.bench, decide=decide, forgeable=True)
-        bench = check.bench.replace(SAMPLE, marker(check))
-        return run._replace(beside=bench, decide=partial(compared, check))
+        return (await simulated(workbench, check, program))[0]
+
+    async def answers(
+        self, workbench: Workbench, checks: Sequence[TestBench], task: Task
+    ) -> tuple[Execution, list[str]]:
+        """The samples of the reference, which are the same for all programs that are right."""
+        texts: dict[int, str] = {}
+
+        async def simulate(at: int) -> Execution:
+            execution, run = await simulated(workbench, checks[at], task.reference or "")
+            if run is not None and run.execution.verdict is Verdict.PASS:
+                texts[at] = json.dumps("\n".join(samples(checks[at], run.result)))
+            return execution
+
+        if len(checks) == 1:
+            execution = await simulate(0)
+        else:
+            execution = await workbench.in_turn(
+                {at: partial(simulate, at) for at in range(len(checks))}
+            )
+        return execution, [texts[at] for at in sorted(texts)]
 
     def problem(self, check: TestBench, task: Task) -> str | None:
         """Why nothing can be compared."""
@@ -159,10 +191,6 @@ class TestBenches(Kind[TestBench], judges=TestBench):
     def is_open(self, check: TestBench) -> bool:
         """Whether it needs the reference's samples, or to be tried with the reference."""
         return check.expected is None
-
-    def read(self, check: TestBench, result: Result) -> str:
-        """The samples, which are the same for all programs that are right."""
-        return json.dumps("\n".join(samples(check, result)))
 
     def closed(self, check: TestBench, answer: str) -> TestBench:
         """The check with these samples."""

@@ -17,7 +17,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
+from math import inf
+
+from assay.bounded import bounded_cache
 
 PRINTS = re.compile(r"(?:display|write|strobe|monitor)[bho]?|info|warning|error")
 COMPUTES = re.compile(
@@ -45,6 +47,11 @@ HEAD = re.compile(r"(?<![a-zA-Z_$])(`?[a-zA-Z_][\w$]*+)\s*+(?:\.|::)\s*+[\w$`]")
 OWN = re.compile(r"(?<![`\w$.])(`?[a-zA-Z_][\w$]*+)(?!\s*+(?:\.|::))")
 """A name that stands alone."""
 LONG_WORD = re.compile(r"[\w$]{500}")
+MOST_EXPANDED, DEEPEST_MACRO = 1_000_000, 50
+"""Characters of a program after its macros are replaced, and macros in macros: 30 that each double
+the one before would make a gigabyte."""
+DEFINE = re.compile(r"`\s*define\s+(\w+)([^\n]*)")
+USE = re.compile(r"`\s*(\w+)")
 LONGEST, DEEPEST = 50_000, 8
 """Characters of a program, and brackets in brackets: the screen runs in the judge's process."""
 DEFINED = re.compile(
@@ -121,6 +128,29 @@ def used(program: str, design: str) -> str:
     return "".join([*pieces, program[at:last], rest])
 
 
+def expanded(code: str) -> float:
+    """The most characters that a program has once its macros are replaced; infinite where they are
+    too deep in each other. Where one is defined twice, the longer one counts.
+    """
+    bodies: dict[str, list[str]] = {}
+    for name, body in DEFINE.findall(code):
+        bodies.setdefault(name, []).append(body)
+    sizes: dict[str, float] = {}
+
+    def size_of_text(text: str, depth: int) -> float:
+        return len(text) + sum(size_of_macro(name, depth) for name in USE.findall(text))
+
+    def size_of_macro(name: str, depth: int) -> float:
+        if depth > DEEPEST_MACRO:
+            return inf
+        if name not in sizes:
+            texts = bodies.get(name, ())
+            sizes[name] = max((size_of_text(text, depth + 1) for text in texts), default=0)
+        return sizes[name]
+
+    return size_of_text(DEFINE.sub("", code), 0)
+
+
 def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
     """Why a program without comments may not run beside this bench; empty where it may. `design`:
     the module that the bench instantiates. `prints`: whether it may print.
@@ -137,6 +167,8 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
     for name in re.findall(r"`\s*(\w*)", code):
         if name not in macros and not DIRECTIVES.fullmatch(name):
             return f"it uses `{name}, which it does not define"
+    if expanded(code) > MOST_EXPANDED:
+        return f"its macros make more than {MOST_EXPANDED:,} characters of it"
     theirs, heads = names_of(bench)
     for word in sorted(set(re.findall(r"\w+", code))):
         if word == "force":
@@ -154,7 +186,7 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
     return "its brackets are nested too deep"
 
 
-@lru_cache(maxsize=256)
+@bounded_cache(256, 16)
 def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
     """What a bench defines: tasks, functions, blocks, and the modules that it uses itself (others
     are there for the design); the same and its instances.

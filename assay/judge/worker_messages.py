@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypedDict
 
-CANNOT = "cannot be judged: "
-"""Starts the detail of an `unsendable` outcome."""
-FAILS_TOO = f"{CANNOT}the reference fails too: "
-UNASKED = "this test asks nothing of the program"
-"""Starts the detail of an `unasked` outcome."""
 SETUP = "the task's setup fails: "
-"""Starts the detail where the task is at fault."""
+UNASKED = "this test asks nothing of the program"
+LEFT_OUT = "left_out"
+"""How a test has ended that is no check here, since it is marked as skipped or expected to fail. It
+stays in the worker."""
+PYTEST_SESSION = "assay.judge.pytest_session"
+"""What a worker has loaded that runs tests by pytest."""
+LOADED = tuple(f"assay.judge.kinds.{name}" for name in ("asserts", "calls", "test_functions"))
+"""The files of kinds that a worker has loaded before it gets a job. A job brings those of others.
+"""
+ARGUMENTS, OBJECTS, SUBCLASSES = "arguments", "objects", "subclasses"
+"""What `WorkerReport.changes` says where the program has changed an argument, and where the test
+had a stand-in for an object of the program's, or plain data or an exception of Python's for one of
+a class of the program's."""
+ARRAYS, ALIASES = "arrays", "aliases"
+"""And where it has misused a value of Python's which the program has answered as one of numpy's,
+and where two of its values are one object in the program."""
 PROGRAM = ("candidate", "solution", "main", "__main__", "submission", "program", "your_module")
 """Names by which tests import the program."""
 
@@ -30,13 +40,15 @@ class CheckJob(TypedDict):
     """Runs in the worker for expected values that are too large to send; else empty."""
     checks: list[Any]
     """Each as the module of its kind (judge/kinds) and what that makes of it."""
+    kinds: dict[str, str]
+    """The text of each such module that is none of LOADED."""
     stop_early: bool
     large: bool
     """Whether answers are digests where they are too large to be sent."""
     numpy: bool
     """Whether what the program returns may be a value of numpy's; else it becomes Python's."""
     identity: bool
-    """Whether the tests look at the identity of objects."""
+    """Whether the tests may look at the identity of objects where that is not noticed."""
     classes: list[list[str]]
     """Name and source of each class of the setup that the program has too; a source without a name
     is of imports."""
@@ -44,6 +56,10 @@ class CheckJob(TypedDict):
     """Whether test and program share files."""
     objects: bool
     """Whether the test has the program's objects; else an object in an answer is opaque."""
+    aliases: bool
+    """Whether what is one object in the program is one in the test."""
+    subclasses: bool
+    """Whether instances of subclasses of data that can change are such objects."""
     doubt: str
     """Why a test that fails cannot be judged; empty where it can."""
     mutates: bool
@@ -56,7 +72,8 @@ class Outcome(NamedTuple):
 
     how: str
     """`held`, a key of verdict.FAILURES, for a check `unasked` (it asked the program nothing), or
-    as a failure of the program: `hung_up` or `unsendable` (it does what cannot be carried)."""
+    as a failure for good: `hung_up`, `unsendable` (the check does what cannot be carried) or
+    `reference` (the reference fails in the worker)."""
     detail: str = ""
 
 
@@ -75,8 +92,3 @@ class WorkerReport(NamedTuple):
     """Whether the checks rest on the program's word."""
     changes: list[str] = []  # noqa: RUF012  never changed
     """What of the test's the program has changed: `arguments`, or a file's name."""
-
-    @property
-    def failed_by(self) -> str:
-        """`failure.how`; empty where the program did not fail for good."""
-        return self.failure.how if self.failure else ""

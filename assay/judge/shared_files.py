@@ -60,7 +60,7 @@ class SharedFiles:
             raise CodecError("a file outside the folder")
         if name.endswith("/"):
             rmdir(at) if data is None else makedirs(at, exist_ok=True)
-        else:
+        elif data is None or not overwrite(at, mode, data):
             with suppress(FileNotFoundError):
                 unlink(at)
             if data is not None:
@@ -100,6 +100,23 @@ def write(at: str, mode: int, data: bytes) -> None:
         umask(old)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
+
+
+def overwrite(at: str, mode: int, data: bytes) -> bool:
+    """Put this into a file that is there, which a test may hold open, as a database; False where
+    it is none, or has other permissions. Raises OSError.
+    """
+    try:
+        descriptor = open_file(at, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "wb") as file:
+        now = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(now) or now & 0o777 != mode:
+            return False
+        file.truncate()
+        file.write(data)
+    return True
 
 
 def chmod(at: Any, mode: int, **_: Any) -> None:

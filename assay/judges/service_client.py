@@ -14,8 +14,8 @@ from typing import TypeVar
 import httpx2
 from pydantic import TypeAdapter
 
-from assay.errors import DataError, SettingsError
-from assay.judges.terms import FULL, Sendable, Terms
+from assay.errors import DataError, NotInstalledError, SettingsError
+from assay.judges.terms import FULL, NOT_INSTALLED, Sendable, Terms
 from assay.types import Execution, printable
 
 T = TypeVar("T")
@@ -30,6 +30,8 @@ AHEAD = 2
 """Programs per slot that a service has at once, so that it need not wait for the next."""
 TASK_UNKNOWN = 404
 """Answer to the key of a task that the service does not have, or not any more."""
+REFUSED = (413, 422)
+"""Answers to a task that is too large, or that is none."""
 KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
@@ -116,9 +118,10 @@ class ServiceClient:
         status, answer = await self._ask("POST", "/judge", body)
         if status == TASK_UNKNOWN and is_known:
             return await self.judge(task, program, is_known=False)
-        if status in (413, 422):
+        if status in (NOT_INSTALLED, *REFUSED):
             why = f"the judge service {self.url} refuses it: {self._reason(answer)}"
-            raise DataError(f"task {task.task.id!r}: {why}")
+            error = NotInstalledError if status == NOT_INSTALLED else DataError
+            raise error(f"task {task.task.id!r}: {why}")
         if status == 503 and FULL in answer.decode("utf-8", "replace"):
             raise FullError
         if status != 200:
