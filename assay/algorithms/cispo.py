@@ -6,8 +6,8 @@ L_t = -sg(clip(r_t, 1 - clip_low, 1 + clip_high)) A log p(y_t)
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build
+from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
 from assay.maths.losses import cispo_loss
 
 Settings = with_defaults(

@@ -1,8 +1,8 @@
 """DAPO: GRPO with dynamic sampling, clip-higher, a token mean and soft overlong punishment."""
 
 from assay.algorithms.base import Algorithm, algorithm
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss
+from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
 
 Settings = with_defaults(
     "The paper's: its buffer of 4,096 tokens is a fifth of the token limit, its punishment half the"

@@ -6,8 +6,8 @@ The loss of a completion is summed over its tokens and divided by a constant, `r
 """
 
 from assay.algorithms.base import Algorithm, algorithm
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss
+from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
 
 Settings = with_defaults(
     "The paper's: no division by a standard deviation or by a completion's own length.",

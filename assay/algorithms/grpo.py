@@ -8,8 +8,8 @@
 """
 
 from assay.algorithms.base import Algorithm, algorithm
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss
+from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
 
 Settings = with_defaults(
     "As the field runs it now: no KL penalty, clip-higher, the mean over all tokens of the step.",

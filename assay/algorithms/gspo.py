@@ -1,11 +1,13 @@
-"""GSPO: GRPO whose ratio, clip and importance sampling are of whole completions.
+"""GSPO: GRPO whose ratio and clip are of whole completions.
 
 r = (p(y) / p_old(y))^(1 / |y|)          the geometric mean over the |y| tokens of y
+
+Importance sampling weights are of tokens: in bfloat16, their product over a completion is noise.
 """
 
 from assay.algorithms.base import Algorithm, algorithm
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss
+from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
 
 Settings = with_defaults(
     "The paper's: a mean over hundreds of tokens varies little, so the clip range is a thousand"
@@ -15,7 +17,6 @@ Settings = with_defaults(
     clip_low=0.0003,
     clip_high=0.0004,
     loss_mean="completions",
-    importance_sampling="sequence_truncate",
 )
 
 

@@ -31,13 +31,13 @@ from assay.algorithms.base import (
     rollouts_of,
     with_advantage,
 )
-from assay.algorithms.options import PolicyGradientSettings
 from assay.algorithms.reward_shaping import (
     clip_advantages,
     drop_zero_variance,
     kl_cost,
     shape_rewards,
 )
+from assay.algorithms.shared_settings import PolicyGradientSettings
 from assay.maths.advantages import completion_advantages
 from assay.maths.kl import KL_ESTIMATORS, k3
 from assay.maths.losses import clipped_surrogate, importance_weights, is_clipped, ratio
@@ -135,7 +135,8 @@ class PolicyGradient:
         loss, numbers = self.surrogate(s, ratios, output.logprobs, batch.advantages)
         loss = weights * loss
         mismatch = {"kl_engine": k3(old, batch.logprobs), "importance_weight": weights}
-        numbers = {**numbers, "ratio_max": ratios.detach(), **mismatch}
+        spread = {"importance_weight_spread": (weights - 1).abs()}
+        numbers = {**numbers, "ratio_max": ratios.detach(), **mismatch, **spread}
         for term in self.terms:
             more, more_numbers = term(s, output, batch)
             loss, numbers = loss + more, {**numbers, **more_numbers}

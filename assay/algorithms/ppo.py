@@ -8,9 +8,9 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
-from assay.algorithms.options import refuse, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss
 from assay.algorithms.reward_shaping import kl_cost
+from assay.algorithms.shared_settings import refuse, with_defaults
 from assay.errors import SettingsError
 from assay.maths.advantages import gae, whiten
 from assay.maths.arrays import to_array, to_tensor

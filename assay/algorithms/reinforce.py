@@ -1,8 +1,8 @@
 """REINFORCE: -A log p(y_t), with A the reward minus a baseline."""
 
 from assay.algorithms.base import Algorithm, algorithm
-from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
 from assay.algorithms.policy_gradient import build
+from assay.algorithms.shared_settings import PolicyGradientSettings, refuse, with_defaults
 from assay.errors import SettingsError
 from assay.maths.losses import reinforce_loss
 

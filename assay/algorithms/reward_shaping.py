@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.algorithms.base import rollout_totals, rollouts_of
-from assay.algorithms.options import PolicyGradientSettings
+from assay.algorithms.shared_settings import PolicyGradientSettings
 from assay.maths.arrays import to_array, to_tensor
 from assay.maths.kl import KL_ESTIMATORS
 from assay.maths.rewards import have_zero_variance, overlong_punishment

@@ -1,11 +1,13 @@
 """RLOO: a completion is compared with the other completions of its group, and is one action.
 
 A_i = R_i - mean of the others' R,   r = p(y) / p_old(y) of the whole completion y
+
+Importance sampling weights are of tokens: in bfloat16, their product over a completion is noise.
 """
 
 from assay.algorithms.base import Algorithm, algorithm
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss
+from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
 
 Settings = with_defaults(
     "The paper's. The ratio matters only with several gradient steps on a batch.",
@@ -13,7 +15,6 @@ Settings = with_defaults(
     ratio="product",
     clip_high=0.2,
     loss_mean="completions",
-    importance_sampling="sequence_truncate",
 )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from assay.errors import ModelError
 from assay.policy.forward import tried_layouts, unwrap_model, use_layouts
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 
 
 def describe(policy: Policy, whole_policy: Policy | None) -> None:

@@ -33,7 +33,7 @@ from assay.distributed.sharded import ShardedRanks
 from assay.errors import AssayError, MachineError
 from assay.maths.seeds import derive
 from assay.policy.forward import tried_layouts
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.registry import one_line
 from assay.train.learner import Learner, OpenLearner
 

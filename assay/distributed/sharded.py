@@ -18,7 +18,7 @@ from assay.distributed.empty import allocate, describe, tensors_of
 from assay.distributed.shards import safetensors_layout, shard_of, write_shards
 from assay.errors import ModelError, TrainingError
 from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
-from assay.policy.load import Policy, is_empty
+from assay.policy.load_model import Policy, is_empty
 from assay.train.batch import to_batch
 from assay.train.ranks import Ranks, combined
 from assay.types import Batch, Metrics, Sample

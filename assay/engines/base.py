@@ -1,11 +1,20 @@
 """The interface of an engine: one call generates one completion, and the engine batches calls."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from assay.config.generation import EngineSettings
 from assay.config.sections import EvaluateSettings, RolloutSettings
+from assay.registry import Registry
 from assay.types import Completion, Metrics
+
+if TYPE_CHECKING:  # it imports torch
+    from assay.policy.load_model import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,9 @@ class GenerationRequest:
     more_turns: bool = False
     """Whether the rollout may have another turn. The prompt of that begins with this prompt and
     completion, so an engine may keep the keys and values of both."""
+    lose: Callable[[int], None] | None = None
+    """Called with the number of tokens of a completion that is cancelled, where the engine knows
+    it."""
 
 
 def find_stop(text: str, stop: Sequence[str]) -> tuple[int, int]:
@@ -67,7 +79,7 @@ class Engine(Protocol):
     def tokens_generated(self) -> int:
         """Tokens so far; those of running completions count if the engine knows them."""
 
-    async def load(self, policy: Any, version: int) -> None:
+    async def load(self, policy: Policy, version: int) -> None:
         """Load the weights of `policy`; new requests use them from the return on.
 
         Running requests keep their tokens, each marked with the version that sampled it. They
@@ -81,3 +93,46 @@ class Engine(Protocol):
 
         Raises MachineError if the engine fails, and ModelError for a model that it cannot decode.
         """
+
+
+@dataclass(frozen=True)
+class HostedModel:
+    """A model at an endpoint."""
+
+    name: str
+    not_sent: set[str] = field(default_factory=set)
+    """Gets the sampling parameters that the endpoint refuses."""
+
+
+M = TypeVar("M", bound="Policy | HostedModel")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening(Generic[M]):
+    """What an engine is opened with. An engine for models elsewhere takes an
+    `Opening[HostedModel]`, any other an `Opening[Policy]`.
+    """
+
+    policy: M
+    """The policy whose weights generate, or the model elsewhere."""
+    settings: EngineSettings
+    """The table [engine]."""
+    logs: Path
+    """A folder for logs of servers that the engine starts."""
+    seed: int
+    """Seeds the engine."""
+    separate_copy: bool
+    """Whether it generates while the policy learns."""
+    generates: bool
+    """False for a run that never generates, which may have a model that cannot be decoded."""
+
+
+OpenEngine = Callable[[Opening[Any]], AbstractAsyncContextManager[Engine]]
+engines: Registry[OpenEngine] = Registry("engine", "assay.engines")
+
+
+def engine(function: Callable[[Opening[Any]], AsyncIterator[Engine]]) -> OpenEngine:
+    """Register an engine under the function's name. The function yields it once, and closes it when
+    it goes on.
+    """
+    return engines.register(asynccontextmanager(function))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.config.sections import LoraSettings, PolicySettings
+from assay.config.sections import LoraSettings
 from assay.errors import ModelError, SettingsError
 from assay.registry import one_line
 
@@ -30,47 +30,47 @@ def adapter_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def with_adapter(model: Any, settings: PolicySettings) -> Any:
-    """The model with the adapter that the settings name or describe, or without one.
+def with_adapter(model: Any, folder: Path | None, lora: LoraSettings | None) -> Any:
+    """The model with the adapter in `folder`, with a new one as `lora` says, or without one.
 
     Raises ModelError for an adapter that does not fit, SettingsError for one of another shape.
     """
-    if is_adapter(settings.model):
-        return _load_adapter(model, settings)
-    if settings.lora is None:
+    if folder:
+        return _load_adapter(model, folder, lora)
+    if lora is None:
         return model
     from peft import LoraConfig, get_peft_model
 
     from assay.policy.lora import use_efficient_lora
 
     shape = {
-        "r": settings.lora.rank,
-        "lora_alpha": settings.lora.alpha,
-        "lora_dropout": settings.lora.dropout,
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
     }
     config = LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM")
     return use_efficient_lora(get_peft_model(model, config))
 
 
-def _load_adapter(model: Any, settings: PolicySettings) -> Any:
+def _load_adapter(model: Any, folder: Path, lora: LoraSettings | None) -> Any:
     from peft import PeftConfig, PeftModel
 
     from assay.policy.lora import use_efficient_lora
 
-    config = PeftConfig.from_pretrained(settings.model)
+    base, name = model.name_or_path, str(folder)
+    config = PeftConfig.from_pretrained(name)
     if config.is_prompt_learning:
         raise ModelError(
-            f"adapter {settings.model!r} is of the kind {config.peft_type.value}, which can be"
+            f"adapter {name!r} is of the kind {config.peft_type.value}, which can be"
             " neither trained nor merged here; take one that changes weights, as LoRA does"
         )
-    if settings.lora is not None:
-        _refuse_another_shape(settings.model, config, settings.lora)
-        config.lora_dropout = settings.lora.dropout
-    config.base_model_name_or_path = model.name_or_path
-    base, name = model.name_or_path, settings.model
+    if lora is not None:
+        _refuse_another_shape(name, config, lora)
+        config.lora_dropout = lora.dropout
+    config.base_model_name_or_path = base
     try:
         adapted = PeftModel.from_pretrained(model, name, is_trainable=True, config=config)
-        wrong = _other_names(Path(name), adapted)
+        wrong = _other_names(folder, adapted)
     except (RuntimeError, ValueError) as error:  # another shape; modules that do not exist
         wrong = " ".join(str(error).split("\n")[1:2]).strip() or one_line(error)
     if wrong:

@@ -1,7 +1,7 @@
 """Conversations to tokens and back; the one place that knows a tokenizer's chat template."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -9,20 +9,24 @@ from operator import eq
 from typing import Any, Literal
 
 from assay.errors import SettingsError
+from assay.extract.call_formats import CallFormat, call_formats
 from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END, answer
-from assay.extract.tool_calls import TEMPLATE_FORMATS, CallFormat
-from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, thought_marks
-from assay.registry import one_line
+from assay.policy.call_style import CallStyle, call_style
+from assay.policy.rendering import rendered
+from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, kept_marks
+from assay.policy.turn_ends import ANSWER, QUESTION, TurnEnds, turn_ends
 from assay.tasks.rows import warn_once
 from assay.tools import Tool
-from assay.types import Message, ToolCall, Turn, as_dicts
+from assay.types import Message, ToolCall, Turn
 
-QUESTION, ANSWER = "a question of nobody", "an answer to nobody"
-"""Messages that show what a chat template writes around others."""
+LATER_CALLS = "all but the first of several tool calls"
+"""A part of a reply that a chat template may drop."""
 CHANNEL = "<|channel|>"
 """A token of the harmony format."""
 PROBE = "printf '%s\\n' \"$x\" <<E\n\t{a: \u00e9}\nE"
 """An argument that a chat template and the tokenizer must give back unchanged."""
+PLAIN_PROBE = "ls -la"
+NO_CALLS = "setting 'environment.tool_calls' = 'template': the model's chat template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ class Chat:
     """Whether conversations go through the chat template; else the model continues plain text."""
     anchor: tuple[int, ...]
     """Token ids that stand before the tokens to decode."""
+    call_end_token: int
+    """The one of `stop_tokens` that ends a reply with tool calls in training data."""
+    call_style: CallStyle
+    """The form in which the chat template takes calls."""
 
     def takes(self, argument: str) -> bool:
         """Whether the chat template uses an argument of this name."""
@@ -47,7 +55,7 @@ class Chat:
     def reply(self, turn: Turn) -> Message:
         """An earlier reply, as a later prompt shows it: templates write harmony's channels anew."""
         text = self.text(turn.completion.tokens)
-        has_channels = CHANNEL in thought_marks(self.tokenizer).values()
+        has_channels = CHANNEL in kept_marks(self.tokenizer).values()
         return Message("assistant", answer(text) if has_channels else text)
 
     def render(
@@ -57,8 +65,19 @@ class Chat:
         go to the chat template. Raises SettingsError for messages that the template refuses.
         """
         if self.has_template:
-            return _rendered(self.tokenizer, messages, add_generation_prompt=asks, **arguments)
+            options = {"add_generation_prompt": asks, **arguments}
+            return rendered(self.tokenizer, messages, self.call_style, **options)
         return "".join(message.content for message in messages)
+
+    @property
+    def takes_users_in_a_row(self) -> bool:
+        """Whether a message of the user may follow another one's, or the result of a tool."""
+        messages = Message("user", QUESTION), Message("user", QUESTION)
+        try:
+            self.render(messages, {})
+        except SettingsError:
+            return False
+        return True
 
     def encode_prompt(
         self, messages: Sequence[Message], arguments: Mapping[str, Any]
@@ -92,18 +111,45 @@ class Chat:
             ended = sampled[-1] in self.stop_tokens
             texts = "".join(message.content for message in following)
             return (*sampled, *self.encode_reply("", not ended), *self.encode_reply(texts, False))
-        probe = (Message("user", QUESTION), Message("assistant", ANSWER), *following)
-        rest = self.render(probe, arguments).partition(ANSWER)[2]
         whole = self.render((*before, reply, *following), arguments)
-        if "".join((self.render(before, arguments) + reply.content + rest).split()) != "".join(
-            whole.split()
-        ):
+        if "tool_calls" in reply.fields:  # what was sampled stands for them as it is
+            rest = self._after_calls(reply, following, arguments)
+            stays = whole.startswith(self.render(before, arguments, asks=False))
+        else:
+            probe = (Message("user", QUESTION), Message("assistant", ANSWER), *following)
+            rest = self.render(probe, arguments).partition(ANSWER)[2]
+            joined = self.render(before, arguments) + reply.content + rest
+            stays = "".join(joined.split()) == "".join(whole.split())
+        if rest is None or not stays:
             warn_once(
                 "the chat template rewrites earlier messages (it drops thoughts, for example): what"
                 " follows in such a rollout is a sample of its own"
             )
             return encode(self.tokenizer, whole)
+        if self._is_replaced(sampled[-1], rest, arguments):
+            return sampled[:-1] + encode(self.tokenizer, rest.lstrip())
         return sampled + self._after(sampled[-1], rest)
+
+    def _after_calls(
+        self, reply: Message, following: Sequence[Message], arguments: Mapping[str, Any]
+    ) -> str | None:
+        """What the chat template writes behind the calls of a reply, from the token that ends it;
+        None where it writes the calls otherwise once they are answered.
+        """
+        question, end = Message("user", QUESTION), self.tokenizer.decode([self.call_end_token])
+        alone = self.render((question, reply), arguments, asks=False).rstrip()
+        whole = self.render((question, reply, *following), arguments)
+        return whole[len(alone.removesuffix(end)) :] if whole.startswith(alone) else None
+
+    def _is_replaced(self, last: int, rest: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether the token that ended a reply gives way to the marker of another role: GLM's
+        replies end with the next role's, and the model may have sampled another than comes.
+        """
+        stop, end = map(self.tokenizer.decode, ([last], [self.end_token]))
+        if last not in self.stop_tokens or rest.lstrip().startswith(stop):
+            return False
+        talk = (Message("user", QUESTION), Message("assistant", ANSWER))
+        return end not in self.render(talk, arguments, asks=False).rpartition(ANSWER)[2]
 
     def _after(self, last: int, rest: str) -> tuple[int, ...]:
         """Token ids of what the chat template writes after a reply whose `last` token is that; the
@@ -119,30 +165,42 @@ class Chat:
         return encode(self.tokenizer, stop + rest)[1:]
 
     def call_format(self, tools: Sequence[Tool], arguments: Mapping[str, Any]) -> CallFormat:
-        """The format in which the chat template writes calls of the tools: two calls come back
+        """The format in which the chat template writes calls of the tools: calls come back
         unchanged through the template, the tokenizer and the parser.
 
         Raises SettingsError where no format fits.
         """
-        calls = tuple(ToolCall(tool.name, dict.fromkeys(tool.parameters, PROBE)) for tool in tools)
-        probe = (
-            Message("user", QUESTION),
-            Message("assistant", "", fields={"tool_calls": as_fields(calls * 2)}),
-            *(Message("tool", ANSWER, fields=each) for each in as_results(calls * 2)),
-        )
-        why = "takes no tools"
-        if self.takes("tools"):
-            with suppress(SettingsError):
-                text = self.render(probe, arguments, asks=False).rpartition(QUESTION)[2]
-                text = self.text(encode(self.tokenizer, text.partition(ANSWER)[0]))
-                for each in TEMPLATE_FORMATS:
-                    if each.parse(text, tools) == calls * 2:
-                        return each
-            why = "writes tool calls in a format that assay does not read"
+        if not self.takes("tools"):
+            raise SettingsError(f"{NO_CALLS} takes no tools; use 'text'")
+        # Some templates show one call alone, and some write no escapes.
+        for value, count in ((PROBE, 2), (PROBE, 1), (PLAIN_PROBE, 2), (PLAIN_PROBE, 1)):
+            calls = count * tuple(
+                ToolCall(tool.name, dict.fromkeys(tool.parameters, value)) for tool in tools
+            )
+            text = self._shown(calls, arguments)
+            forms = (call_formats[name] for name in call_formats)
+            if fitting := [form for form in forms if form.parse(text, tools) == calls]:
+                # of forms that read one another, the one that writes so
+                return min(fitting, key=lambda form: (
+                    form.write(calls) not in text, sum(mark not in text for mark in form.marks)
+                ))  # fmt: skip
         raise SettingsError(
-            f"setting 'environment.tool_calls' = 'template': the model's chat template {why}; use"
-            " 'text'"
+            f"{NO_CALLS} writes tool calls in a format that assay does not read; register it in a"
+            " plug-in (docs/own.md), or use 'text'"
         )
+
+    def _shown(self, calls: Sequence[ToolCall], arguments: Mapping[str, Any]) -> str:
+        """How the chat template shows a reply that is these calls, as a completion's text; empty
+        where it refuses them.
+        """
+        calling = Message("assistant", "", fields={"tool_calls": as_fields(calls)})
+        probe = (Message("user", QUESTION), calling)
+        with suppress(SettingsError):
+            prompt = self.render(probe[:1], arguments)
+            text = self.render(probe, arguments, asks=False)
+            reply = text.removeprefix(prompt) if text.startswith(prompt) else text
+            return self.text(encode(self.tokenizer, reply.rpartition(QUESTION)[2]))
+        return ""
 
     def encode_reply(self, text: str, ended: bool = True) -> tuple[int, ...]:
         """[T] token ids of a whole reply; `ended` appends the token that ends a turn."""
@@ -169,7 +227,8 @@ class Chat:
         if start < len(prompt) and whole.startswith(text):
             start, both = len(prompt), prompt + encode_within(self.tokenizer, whole[len(text) :])
         ended = not self.stop_tokens.isdisjoint(both[start:] if self.has_template else both[-1:])
-        return both[:start], both[start:] if ended else (*both[start:], self.end_token)
+        end = self.call_end_token if "tool_calls" in reply.fields else self.end_token
+        return both[:start], both[start:] if ended else (*both[start:], end)
 
     def _with_reply(
         self, messages: Sequence[Message], reply: Message, arguments: Mapping[str, Any], prompt: str
@@ -180,13 +239,14 @@ class Chat:
         what the prompt says of thoughts gives way to the rendering, unless that drops the reply's.
         """
         whole = self.render((*messages, reply), arguments, asks=False)
-        for name in reply.fields:
-            bare = replace(reply, fields={k: v for k, v in reply.fields.items() if k != name})
+        left_out: list[str] = []
+        for what, bare in _parts(reply):
             with suppress(SettingsError):
                 if self.render((*messages, bare), arguments, asks=False) == whole:
-                    warn_once(
-                        f"SFT leaves out {name!r} of replies: the model's chat format drops it"
-                    )
+                    left_out.append(what)
+        for what in left_out:
+            if what != LATER_CALLS or repr("tool_calls") not in left_out:
+                warn_once(f"SFT leaves out {what} of replies: the model's chat format drops it")
         if whole.startswith(prompt):
             return whole
         probe = (*messages[:-1], replace(messages[-1], content=QUESTION))
@@ -209,10 +269,10 @@ class Chat:
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of completion tokens with every space, without a final stop token; of special
-        tokens, only those around a thought are in it.
+        tokens, only those around thoughts and tool calls are in it.
         """
         whole = tokens[:-1] if tokens and tokens[-1] in self.stop_tokens else tokens
-        marks, pieces, start = thought_marks(self.tokenizer), list[str](), 0
+        marks, pieces, start = kept_marks(self.tokenizer), list[str](), 0
         for at in (n for n, token in enumerate(whole) if token in marks):
             pieces += [
                 decode_within(self.tokenizer, self.anchor, whole[start:at]),
@@ -220,6 +280,19 @@ class Chat:
             ]
             start = at + 1
         return "".join([*pieces, decode_within(self.tokenizer, self.anchor, whole[start:])])
+
+
+def _parts(reply: Message) -> Iterator[tuple[str, Message]]:
+    """Each part of a reply that a chat template may drop, and the reply without it."""
+    for name in reply.fields:
+        bare = {key: value for key, value in reply.fields.items() if key != name}
+        yield repr(name), replace(reply, fields=bare)
+    calls = reply.fields.get("tool_calls", ())
+    if calls and reply.content:
+        yield "the text beside tool calls", replace(reply, content="")
+    if len(calls) > 1:
+        first = {**reply.fields, "tool_calls": calls[:1]}
+        yield LATER_CALLS, replace(reply, fields=first)
 
 
 def as_fields(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
@@ -254,32 +327,9 @@ def open_chat(
     has_template = has_template and mode != "text"
     how = "through its chat template" if has_template else "as plain text to continue"
     logging.getLogger(__name__).info("policy.chat = %r: the model is prompted %s", mode, how)
-    end = _end_of_turn(tokenizer) if has_template else tokenizer.eos_token_id
-    stops = frozenset({*stop_tokens, tokenizer.eos_token_id, end})
-    return Chat(tokenizer, stops, end, has_template, encode(tokenizer, ANCHOR))
-
-
-def _rendered(tokenizer: Any, messages: Sequence[Message], **arguments: Any) -> str:
-    """The chat template's rendering. Raises SettingsError for messages that it refuses."""
-    try:
-        return str(tokenizer.apply_chat_template(as_dicts(messages), tokenize=False, **arguments))
-    except Exception as error:  # templates refuse by an error of theirs, or fall over what they get
-        roles = ", ".join(message.role for message in messages)
-        raise SettingsError(
-            f"the model's chat template refuses the messages ({roles}): {one_line(error)}; change"
-            " the row or prompt.system, or set policy.chat = 'text'"
-        ) from error
-
-
-def _end_of_turn(tokenizer: Any) -> int:
-    """The added token with which the chat template ends the assistant's turn; the end-of-sequence
-    token where it uses none. Raises SettingsError for a template that shows no text of messages.
-    """
-    probe = (Message("user", QUESTION), Message("assistant", ANSWER))
-    _, reply, after = _rendered(tokenizer, probe).rpartition(ANSWER)
-    if not reply:
-        raise SettingsError(
-            "the model's chat template shows no text of a reply; set policy.chat = 'text'"
-        )
-    first = encode(tokenizer, after.strip())[:1]
-    return first[0] if {*first} & {*tokenizer.added_tokens_decoder} else int(tokenizer.eos_token_id)
+    eos = tokenizer.eos_token_id
+    style = call_style(tokenizer) if has_template else CallStyle()
+    ends = turn_ends(tokenizer, style) if has_template else TurnEnds(eos, eos)
+    stops = frozenset({*stop_tokens, eos, ends.reply, ends.call})
+    anchor = encode(tokenizer, ANCHOR)
+    return Chat(tokenizer, stops, ends.reply, has_template, anchor, ends.call, style)

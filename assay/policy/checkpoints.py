@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from assay.errors import DataError, ModelError
-from assay.files import by_step
+from assay.files import by_step, saved_number, saved_table
 from assay.registry import one_line
 
 log = logging.getLogger(__name__)
@@ -37,9 +38,9 @@ def checkpoints_of(folder: Path) -> list[Path]:
 
 def best_of(stage: Path) -> Path | None:
     """The best checkpoint of a stage by `save.best`, if any."""
-    file = stage / "best.json"
-    step = json.loads(file.read_text())["step"] if file.is_file() else -1
-    return by_step(stage / "checkpoints").get(step)
+    step = saved_number(stage / "best.json", "step", -1)
+    checkpoints = by_step(stage / "checkpoints").items()
+    return next((path for at, path in checkpoints if at == step), None)
 
 
 def require_whole(checkpoint: Path) -> None:
@@ -72,12 +73,13 @@ def newest_whole(checkpoints: Sequence[Path], use: Callable[[Path], None] = requ
 
 
 def _fault(checkpoint: Path) -> str:
-    listing = checkpoint / FILES
     try:
-        sizes = json.loads(listing.read_text()) if listing.is_file() else dict.fromkeys(STATE, 1)
+        sizes = saved_table(checkpoint / FILES) or dict.fromkeys(STATE, 1)
         for name, size in sizes.items():
             if not (checkpoint / name).is_file():
                 return f"{name} is missing"
+            if not os.access(checkpoint / name, os.R_OK):  # safetensors calls it missing
+                return f"{name} is not readable for this user"
             if (there := (checkpoint / name).stat().st_size) < size:
                 return f"{name} is cut off after {there} of {size} bytes"
         for file in checkpoint.glob("*.safetensors"):
@@ -86,7 +88,9 @@ def _fault(checkpoint: Path) -> str:
                     (key, weights.get_tensor(key)) for key in weights.offset_keys()
                 ):
                     return f"{name} in {file.name} is not finite"
-    except (OSError, ValueError, SafetensorError) as error:
+    except DataError as error:
+        return str(error)
+    except (OSError, TypeError, ValueError, SafetensorError) as error:
         return one_line(error)
     return ""
 

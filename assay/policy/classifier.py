@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.errors import ModelError, UserError
-from assay.policy.load import pick_device
+from assay.policy.call_style import call_style, styled
+from assay.policy.load_model import pick_device
 from assay.policy.tokenizer import load_tokenizer
 from assay.registry import one_line
 
-Conversation = Sequence[dict[str, str]]
+Conversation = Sequence[dict[str, Any]]
 
 
 class Classifier:
@@ -25,6 +26,7 @@ class Classifier:
         self.tokenizer = load_tokenizer(model, trust_remote_code=False)
         self.tokenizer.truncation_side = "left"  # the reply is at the end
         self.tokenizer.padding_side = "right"
+        self.call_style = call_style(self.tokenizer) if self.tokenizer.chat_template else None
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         try:
@@ -46,8 +48,9 @@ class Classifier:
 
     def text(self, conversation: Conversation) -> str:
         """A conversation as the model reads it: by its chat template, or as plain text."""
-        if self.tokenizer.chat_template:
-            text: str = self.tokenizer.apply_chat_template(list(conversation), tokenize=False)
+        if self.call_style:
+            messages = styled(conversation, self.call_style)
+            text: str = self.tokenizer.apply_chat_template(messages, tokenize=False)
             return text.removeprefix(self.tokenizer.bos_token or "")
         return "\n".join(message["content"] for message in conversation)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 
 
 class Critic(nn.Module):

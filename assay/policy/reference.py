@@ -5,17 +5,17 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 
 
 class Reference:
-    """A copy of the trained weights, or no copy if the stage starts from a fresh adapter
-    (`is_fresh`): switching the adapter off then gives the reference.
+    """A copy of the trained weights, or no copy if the stage starts from a fresh adapter:
+    switching it off then gives the reference.
     """
 
-    def __init__(self, policy: Policy, is_fresh: bool) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.weights = {} if is_fresh else _copy(policy)
+        self.weights = {} if policy.starts_as_base else _copy(policy)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import ModelError
+from assay.extract.call_formats import marks
 from assay.extract.thoughts import MARKS
 from assay.registry import one_line
 
@@ -97,13 +98,15 @@ def decode_within(tokenizer: Any, anchor: Sequence[int], tokens: Sequence[int]) 
 
 
 @cache
-def thought_marks(tokenizer: Any) -> dict[int, str]:
-    """The special tokens that say where a thought is, which decoding would leave out."""
+def kept_marks(tokenizer: Any) -> dict[int, str]:
+    """The special tokens that say where a thought or a tool call is, which decoding would leave
+    out.
+    """
     added = tokenizer.added_tokens_decoder.items()  # all_special_ids lacks gpt-oss's channels
     return {
         number: text.content
         for number, text in added
-        if text.special and MARKS.fullmatch(text.content)
+        if text.special and (MARKS.fullmatch(text.content) or text.content in marks())
     }
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from assay.config.parameters import fitted
 from assay.errors import RolloutLostError, SettingsError, UserError
 from assay.judge import AnyJudge
-from assay.registry import Registry, one_line, place_of
+from assay.registry import Registry, one_line, place_of, plugin_line
 from assay.sync import together
-from assay.types import Rollout, Score
+from assay.types import Cause, Rollout, Score
 
 BatchFunction = Callable[[Sequence[Rollout]], Awaitable[Sequence[float | RolloutLostError]]]
 """Gives one number for each rollout of a batch, or the error for a rollout that the machine lost.
@@ -93,8 +93,12 @@ class Reward:
             except RolloutLostError as lost:
                 numbers = [lost] * len(batch)
             except Exception as error:  # a reward is the user's code: they must fix what it raises
-                raised = f"reward {term.name!r} raised {one_line(error)}"
-                raise UserError(f"{raised} (task {batch[0].task.id}); fix the reward") from error
+                place = "" if plugin_line(error) else place_of(term.function)
+                raised = f"{place}reward {term.name!r} raised {one_line(error)}"
+                advice = "fix the reward"
+                if inspect.iscoroutinefunction(function):
+                    advice += ": an `async def` gets a list of rollouts and returns their numbers"
+                raise UserError(f"{raised} (task {batch[0].task.id}); {advice}") from error
             values += [_number(term, *pair) for pair in zip(numbers, batch, strict=True)]
         return values
 
@@ -102,7 +106,8 @@ class Reward:
         parts: dict[str, float] = {}
         for term, value in zip(self.terms, values, strict=True):
             if isinstance(value, RolloutLostError):
-                return replace(rollout, failure=str(value))
+                cause = value.cause or Cause.MACHINE
+                return replace(rollout, failure=str(value), cause=cause)
             parts[term.name] = term.weight * value
         return replace(rollout, score=Score(sum(parts.values()), parts))
 

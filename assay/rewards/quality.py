@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 from assay.judge.kinds.verilog_screen import without_comments
+from assay.lines import source_lines
 from assay.rewards import reward
 from assay.types import Rollout
 
@@ -30,5 +31,5 @@ def quality(
     uses, names = Counter(re.findall(r"[A-Za-z_]\w*", code)), set(DECLARED.findall(code))
     lonely = sum(uses[name] == 1 for name in names)
     odd = sum(not USUAL.match(name) for name in names)
-    wide = sum(len(line) > LONGEST_LINE for line in program.splitlines())
+    wide = sum(len(line) > LONGEST_LINE for line in source_lines(program))
     return 1 - min(unused * lonely, 0.4) - min(naming * odd, 0.3) - min(long_line * wide, 0.2)

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from assay.endpoint import Endpoint, open_endpoint, text_of
+from assay.endpoint import Endpoint, open_endpoint
 from assay.errors import RolloutLostError
 from assay.extract.thoughts import first_thought
 from assay.judge import AnyJudge
@@ -72,9 +72,7 @@ async def score(endpoint: Endpoint, model: str, question: str) -> float:
     """What the model answers. Raises RolloutLostError, SettingsError."""
     messages = [{"role": "system", "content": QUESTION}, {"role": "user", "content": question}]
     body = {"model": model, "messages": messages, "temperature": 0.0, "max_tokens": 200}
-    return await endpoint.ask(
-        "chat/completions", body, lambda reply: parsed(text_of(reply["choices"][0]["message"]))
-    )
+    return await endpoint.ask("chat/completions", lambda: body, lambda answer: parsed(answer.text))
 
 
 def parsed(answer: Any) -> float:

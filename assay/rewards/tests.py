@@ -19,14 +19,14 @@ def tests(
     """1 if the last program passes every test, else 0; with `mode = "fraction"`, the share passed;
     with `mode = "fixes"`, 0.2 for a change of a repository that repairs some tests and breaks none.
 
-    `perfect_bonus` is added if all pass. Raises ValueError if the machine failed.
+    `perfect_bonus` is added if all pass. Raises ValueError for a rollout that was not judged.
     """
     execution = rollout.execution
     value = score_execution(execution, fraction=mode == "fraction")
     if mode == "fixes" and value == 0 and execution and score_execution(execution, fraction=True):
         value = SOME_FIXES if repairs_some(execution) else 0.0
     if value is None:
-        raise ValueError(f"{rollout.task.id}: the machine failed; leave this rollout out")
+        raise ValueError(f"{rollout.task.id}: it was not judged; leave this rollout out")
     bonus = perfect_bonus if rollout.passed else 0.0
     return value + bonus
 
@@ -41,11 +41,11 @@ def score_execution(execution: Execution | None, *, fraction: bool = False) -> f
     """1 if every check passes, else 0; with `fraction`, the share of checks that pass.
 
     A program that broke the sandbox's rules scores 0, and so does one that could have forged its
-    result. None if the machine failed: such an execution has no score.
+    result. None if the machine failed or the task cannot be judged: then there is no score.
     """
     if execution is None:
         return 0.0
-    if execution.verdict is Verdict.INFRA:
+    if not execution.is_judged:
         return None
     if execution.verdict is Verdict.PASS:
         return float(execution.proven)

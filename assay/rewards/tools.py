@@ -32,7 +32,7 @@ async def open_tool(
         async def grade_program(program: str, name: str) -> float | RolloutLostError:
             run = await tools.execute(prepare(program), language=tool or language_named(name))
             ended = run.compiled or run.execution
-            if ended.verdict is Verdict.INFRA:
+            if not ended.is_judged:
                 return RolloutLostError(f"the machine failed a tool: {ended.detail}")
             return grade(ended) if ended.verdict is Verdict.PASS else 0.0
 

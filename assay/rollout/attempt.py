@@ -2,14 +2,17 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from assay import extract
+from assay.agents.server import PolicyServer, SessionAddress
+from assay.agents.session import CallSession, ServedPolicy
+from assay.agents.tree import LEARNED, balance
 from assay.engines.base import Engine, GenerationRequest, Sampling
-from assay.environments import Environment, OutOfRoomError
+from assay.environments import CallLimits, Environment, OutOfRoomError
 from assay.errors import DataError, MachineError, RolloutLostError, UserError
 from assay.files import encodable
 from assay.judge import AnyJudge, Job
@@ -19,13 +22,13 @@ from assay.rollout.meter import Meter
 from assay.rollout.prompter import Prompter
 from assay.types import (
     AnyCheck,
+    Cause,
     Completion,
     Execution,
     Rollout,
     Task,
     ToolCall,
     Turn,
-    Verdict,
 )
 
 T = TypeVar("T")
@@ -52,6 +55,8 @@ class RolloutContext:
     """Time of the judge."""
     held_out: Mapping[str, Task] = field(default_factory=dict)
     """By the id of a task, the same task with the checks held out of its reward."""
+    server: PolicyServer = field(default_factory=PolicyServer)
+    """Serves the policy to agents of environments that open an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,8 @@ def within(
 async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: int) -> Rollout:
     """One rollout of a task, not yet scored; all its random numbers follow from `seed`.
 
-    A failure of the machine gives a rollout with a `failure`. Raises UserError for an environment
+    A failure of the machine, and a task that cannot be judged, give a rollout with a `failure`.
+    Raises UserError for an environment
     that ends before it asks for a reply, and SandboxError when the judge gives up.
     """
     task, talk = prompted_task.task, Dialogue(prompted_task, context, seed)
@@ -119,9 +125,11 @@ async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: in
             )
         if talk.turns[-1].execution is None:
             await talk.check()
-    except RolloutLostError as failure:
-        return Rollout(task, tuple(talk.turns), None, failure=str(failure))
-    return Rollout(task, tuple(talk.turns), None)
+    except RolloutLostError as lost:
+        cause = lost.cause or Cause.MACHINE
+        turns, unlearned = tuple(talk.turns), talk.unlearned
+        return Rollout(task, turns, None, str(lost), cause, unlearned=unlearned)
+    return Rollout(task, tuple(talk.turns), None, unlearned=talk.unlearned)
 
 
 class Dialogue:
@@ -134,6 +142,8 @@ class Dialogue:
         self.context = context
         self.seed = seed
         self.turns: list[Turn] = []
+        self.unlearned: Mapping[str, int] = {}
+        """By the reason, how many tokens were sampled at its endpoint that are not learned."""
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """Sample the next completion and return its text."""
@@ -146,20 +156,25 @@ class Dialogue:
         return completion.text
 
     async def generate(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
-        """Ask the engine for a completion that fits into the rest of the context.
-
-        Raises MachineError where its log-probabilities are not finite.
-        """
+        """Ask the engine for a completion that fits into the rest of the context."""
         context, sampling = self.context, self.context.sampling
         if context.context_length:
             room = context.context_length - len(prompt)
             sampling = replace(sampling, max_tokens=min(sampling.max_tokens, room))
         if sampling.max_tokens <= 0:
             raise OutOfRoomError
+        turn = len(self.turns)
+        more_turns = turn + 1 < context.environment.turns
+        request = GenerationRequest(prompt, derive(self.seed, turn), stop, self, more_turns)
+        completion = await self.sample(request, sampling)
+        return replace(completion, text=context.prompter.chat.opened(prompt) + completion.text)
+
+    async def sample(self, request: GenerationRequest, sampling: Sampling) -> Completion:
+        """What the engine samples, measured. Raises MachineError where its log-probabilities are
+        not finite.
+        """
+        context = self.context
         with context.generation:
-            turn = len(self.turns)
-            more_turns = turn + 1 < context.environment.turns
-            request = GenerationRequest(prompt, derive(self.seed, turn), stop, self, more_turns)
             completion = await context.engine.generate(request, sampling)
         if not all(map(math.isfinite, completion.logprobs)):
             raise MachineError(
@@ -168,7 +183,26 @@ class Dialogue:
                 " engine.dtype), or take another engine"
             )
         context.generation.count += completion.length
-        return replace(completion, text=context.prompter.chat.opened(prompt) + completion.text)
+        return completion
+
+    @asynccontextmanager
+    async def endpoint(self, limits: CallLimits) -> AsyncIterator[SessionAddress]:
+        """Serve the policy to an agent. When the block ends, what is to be learned of its calls is
+        the turns, and the other tokens are counted.
+        """
+        context, prompter = self.context, self.context.prompter
+        policy = ServedPolicy(
+            self.sample, prompter.chat, context.sampling, context.context_length,
+            prompter.settings.chat_template_kwargs,
+        )  # fmt: skip
+        session = CallSession(policy, self.seed, limits)
+        try:
+            async with context.server.open(session) as address:
+                yield address
+        finally:
+            self.turns += session.tree.turns()
+            counts = balance(session.tree)
+            self.unlearned = {name: n for name, n in counts.items() if name != LEARNED and n}
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -194,8 +228,8 @@ class Dialogue:
             execution = await self.judge.run(Job(task, turn.program))
         if checks is None:
             self.turns[-1] = replace(turn, execution=execution)
-        if execution.verdict is Verdict.INFRA:
-            raise RolloutLostError(execution.detail or "the judge failed")
+        if not execution.is_judged:
+            raise RolloutLostError(execution.detail or "the judge failed", execution.cause)
         return execution
 
     def show(self, text: str, *, correct: bool = True) -> None:
@@ -204,6 +238,14 @@ class Dialogue:
         `correct` is ignored here: the learner also uses a turn that failed, and its reward is low.
         """
         self.turns[-1] = replace(self.turns[-1], observation=encodable(text))
+
+    def drop_reply(self, text: str) -> None:
+        """Set the observation that the next prompt shows in place of the last reply; behind it
+        where the chat template wants one between two messages of the user.
+        """
+        self.show(text, correct=False)
+        is_dropped = self.context.prompter.chat.takes_users_in_a_row
+        self.turns[-1] = replace(self.turns[-1], is_dropped=is_dropped)
 
     def show_results(self, results: Sequence[str], *, correct: bool = True) -> None:
         """Set what each call of the last reply gave; the next prompt shows it."""

@@ -46,7 +46,7 @@ def _with_turn_scores(rollout: Rollout, scored: Iterator[Rollout]) -> Rollout:
     parts = {n: next(scored) for n, turn in enumerate(rollout.turns) if turn.execution}
     for part in (rollout, *parts.values()):
         if part.failure is not None:
-            return replace(rollout, failure=part.failure)
+            return replace(rollout, failure=part.failure, cause=part.cause)
     scores = [parts[n].score if n in parts else None for n in range(len(rollout.turns))]
     turns = [replace(turn, score=score) for turn, score in zip(rollout.turns, scores, strict=True)]
     return replace(rollout, turns=tuple(turns), score=scores[-1])

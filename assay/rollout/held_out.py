@@ -9,12 +9,12 @@ from itertools import chain
 from statistics import fmean
 
 from assay.errors import DataError
-from assay.files import split_spec
 from assay.judge import Job
 from assay.judge.kinds.find import kind_of
 from assay.maths.seeds import derive
 from assay.rollout.attempt import RolloutContext
-from assay.types import AnyCheck, Metrics, Rollout, Task, Verdict
+from assay.task_specs import split_spec
+from assay.types import AnyCheck, Metrics, Rollout, Task
 
 
 def hold_out(
@@ -69,16 +69,21 @@ def describe_held_out(
     groups: Sequence[Sequence[Rollout]], held_out: Mapping[str, Task], sets: Mapping[str, str]
 ) -> Metrics:
     """Metrics of the rollouts whose tasks have held-out checks, by family: the task set and the
-    language. `sets` has the set of each task by its id. Rollouts that the machine failed are left
-    out.
+    language. `sets` has the set of each task by its id. Rollouts that the machine lost, themselves
+    or their verdict on the held-out checks, are in no rate and counted beside it.
     """
     families: defaultdict[str, list[Rollout]] = defaultdict(list)
-    for rollout in chain.from_iterable(groups):
-        lost = rollout.held_out is not None and rollout.held_out.verdict is Verdict.INFRA
-        if rollout.task.id in held_out and rollout.score is not None and not lost:
-            task_set, _ = split_spec(sets[rollout.task.id])
-            families[f"{task_set}/{rollout.task.language}"].append(rollout)
     metrics: Metrics = {}
+    for rollout in chain.from_iterable(groups):
+        if rollout.task.id not in held_out:
+            continue
+        task_set, _ = split_spec(sets[rollout.task.id])
+        family = f"{task_set}/{rollout.task.language}"
+        is_judged = rollout.held_out is None or rollout.held_out.is_judged
+        lost = rollout.score is None or not is_judged
+        metrics[f"held_out/lost/{family}"] = metrics.get(f"held_out/lost/{family}", 0.0) + lost
+        if not lost:
+            families[family].append(rollout)
     for family, rollouts in families.items():
         paid = fmean(rollout.passed for rollout in rollouts)
         both = fmean(bool(rollout.held_out and rollout.held_out.proven) for rollout in rollouts)

@@ -11,7 +11,7 @@ from assay.tasks.jsonl import task_of, warn_of_unknown
 from assay.tasks.rows import Row, file_rows
 from assay.types import Sample, Task, Verdict
 
-FIELDS = {"task_id", "id", "prompt", "chosen", "rejected"}
+FIELDS = {"task_id", "id", "prompt", "chosen", "rejected", "tools"}
 
 
 def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[list[Sample]]:
@@ -64,6 +64,8 @@ def _of_pair(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]
             task = task_of(Row({"messages": _conversation(row, name)}, row.where))
         else:
             task = replace(_task(row, by_id), demonstrations=(row.text(name),))
+        if tools := row.tools():
+            task = replace(task, tools=tools)
         yield task, name == "chosen"
 
 

@@ -44,7 +44,7 @@ async def play(
     results = await together(plays)
     if lost := results.count(None):
         log.warning(
-            "the machine failed %d of %d demonstrations; SFT leaves them out", lost, len(results)
+            "%d of %d demonstrations could not be judged; SFT leaves them out", lost, len(results)
         )
     return samples + [sample for played in results for sample in played or ()]
 
@@ -93,7 +93,7 @@ class PlayedDialogue(Dialogue):
 
 
 async def _samples(talk: PlayedDialogue, progress: Progress) -> list[Sample] | None:
-    """The samples of one played demonstration; None where the machine failed."""
+    """The samples of one played demonstration; None where it was not judged."""
     try:
         with suppress(OutOfRoomError):
             await talk.context.environment.run(talk)

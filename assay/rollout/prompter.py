@@ -1,6 +1,6 @@
 """Asks a model for programs: tasks to conversations, and conversations to tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -9,12 +9,13 @@ from assay.config.generation import PromptSettings
 from assay.environments import Environment
 from assay.environments.single_turn import single_turn
 from assay.errors import SettingsError
-from assay.extract.tool_calls import CallFormat, text_format
+from assay.extract.call_formats import CallFormat, text_format
 from assay.languages import language_named
-from assay.policy.chat import Chat, as_results
+from assay.policy.call_style import styled
+from assay.policy.chat import Chat, as_fields, as_results
 from assay.rollout.samples import dialogues
 from assay.tasks.rows import warn_once
-from assay.types import Completion, Message, Sample, Task, ToolCall, Turn
+from assay.types import Completion, Message, Sample, Task, ToolCall, Turn, as_dicts
 
 T = TypeVar("T")
 
@@ -44,11 +45,19 @@ class Prompter:
             form = self.chat.call_format(tools, self._arguments()) if by_template else None
             object.__setattr__(self, "call_format", form or text_format(*tools))
 
-    def _arguments(self) -> dict[str, Any]:
-        """What the chat template gets beside the messages."""
-        tools = self.environment.tools if self.environment.tool_calls == "template" else ()
-        schemas = {"tools": [tool.schema() for tool in tools]} if tools else {}
-        return self.settings.chat_template_kwargs | schemas
+    def _arguments(self, task: Task | None = None) -> dict[str, Any]:
+        """What the chat template gets beside the messages: the tools of the environment, and of the
+        task those that the environment has not.
+        """
+        ours = self.environment.tools if self.environment.tool_calls == "template" else ()
+        schemas: list[Mapping[str, Any]] = [tool.schema() for tool in ours]
+        names = {tool.name for tool in ours}
+        others = task.tools if task else ()
+        schemas += [tool for tool in others if tool["function"]["name"] not in names]
+        if others and not self.chat.call_style.shows_tools:
+            how = "chat template shows" if self.chat.has_template else "prompt of plain text has"
+            warn_once(f"the model's {how} no tools: it never sees the 'tools' of the rows")
+        return self.settings.chat_template_kwargs | ({"tools": schemas} if schemas else {})
 
     def conversation(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[Message, ...]:
         """The messages up to the next reply."""
@@ -58,8 +67,18 @@ class Prompter:
         settings = self.settings.model_copy(update={"template": template})
         messages = ask(task, instructions, settings)
         for turn in turns:
-            messages = (*messages, self.chat.reply(turn), *self.observations(task, turn))
+            reply = () if turn.is_dropped else (self._shown(turn),)
+            messages = (*messages, *reply, *self.observations(task, turn))
         return messages
+
+    def _shown(self, turn: Turn) -> Message:
+        """An earlier reply as the chat template takes it: its text, or its calls alone where their
+        results would be refused or dropped behind a text.
+        """
+        by_template = turn.results and self.environment.tool_calls == "template"
+        if by_template and self.chat.call_style.results_need_calls:
+            return Message("assistant", "", fields={"tool_calls": as_fields(turn.calls)})
+        return self.chat.reply(turn)
 
     def observations(self, task: Task, turn: Turn) -> tuple[Message, ...]:
         """The messages of the environment after a turn: the result of each call, or a text."""
@@ -73,17 +92,18 @@ class Prompter:
         return (Message("user", text),)
 
     def prompt(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[int, ...]:
-        """[P] token ids of the conversation so far: those of the last turn's prompt and completion
-        as they are, and what is shown after it.
+        """[P] token ids of the conversation so far: those of the prompt and completion of the last
+        turn that is still in it as they are, and what is shown after it.
 
         Where the chat template rewrites what came before, all is rendered again, and what follows
         is a sample of its own (rollout/samples.py).
         """
-        before = self.conversation(task, turns[:-1])
-        if not turns:
-            return self._encoded(task, self.chat.encode_prompt, before)
-        last = turns[-1]
-        reply, after = self.chat.reply(last), self.observations(task, last)
+        staying = [number for number, turn in enumerate(turns) if not turn.is_dropped]
+        if not staying:
+            return self._encoded(task, self.chat.encode_prompt, self.conversation(task, turns))
+        last, before = turns[staying[-1]], self.conversation(task, turns[: staying[-1]])
+        reply = self._shown(last)
+        after = [row for turn in turns[staying[-1] :] for row in self.observations(task, turn)]
         return self._encoded(task, self.chat.encode_next, last, before, reply, after)
 
     def calls(self, completion: Completion, stop: Sequence[str] = ()) -> tuple[ToolCall, ...]:
@@ -99,8 +119,9 @@ class Prompter:
 
     def card(self, task: Task) -> str:
         """What `prompt.json` beside a checkpoint's weights says of the prompt, with one task's."""
-        chat = self.chat.has_template
-        return prompts.card(task, self.conversation(task), self.settings, chat)
+        messages = styled(as_dicts(self.conversation(task)), self.chat.call_style)
+        tools = self._arguments(task).get("tools", ())
+        return prompts.card(task, messages, self.settings, self.chat.has_template, tools)
 
     def stop(self, task: Task) -> tuple[str, ...]:
         """Strings that end a completion. A chat model ends its turns itself, and may use these
@@ -137,7 +158,7 @@ class Prompter:
     def _encoded(self, task: Task, encode: Callable[..., T], *messages: object) -> T:
         """What `encode` makes of messages. Raises SettingsError that names the task."""
         try:
-            return encode(*messages, self._arguments())
+            return encode(*messages, self._arguments(task))
         except SettingsError as error:
             raise SettingsError(f"task {task.id!r}: {error}") from error
 

@@ -7,7 +7,7 @@ from itertools import accumulate, chain, zip_longest
 from statistics import fmean, pstdev
 
 from assay.maths.rewards import have_zero_variance
-from assay.types import Metrics, Rollout, Sample, Turn, Verdict
+from assay.types import UNJUDGED_CAUSES, Metrics, Rollout, Sample, Turn, Verdict
 
 TURN_DISCOUNT = 0.4
 """How much of the next turn's return counts for the turn before it (gamma, arXiv:2507.11948)."""
@@ -50,6 +50,8 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Samp
                     for part in parts
                 ]
                 firsts = accumulate(map(len, parts), initial=0)
+            tokens = sum(len(turn.completion.tokens) for turn in rollout.turns if turn.learned)
+            assert sum(sample.trained_tokens for sample in new) == tokens, name
             samples += [
                 replace(sample, place=(place, index, first))
                 for sample, first in zip(new, firsts, strict=False)
@@ -123,11 +125,14 @@ def has_zero_variance(group: Sequence[Rollout]) -> bool:
 def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     """Metrics of a step's rollouts, as docs/metrics.md defines them.
 
-    Rollouts that the machine failed count in `rollout/failed` alone.
+    Rollouts that the machine failed count in `rollout/failed` alone, those of tasks that cannot be
+    judged in `rollout/unjudged`.
     """
     rollouts = list(chain.from_iterable(groups))
     scored = [(rollout, rollout.score) for rollout in rollouts if rollout.score is not None]
-    metrics: Metrics = {"rollout/failed": float(len(rollouts) - len(scored))}
+    unjudged = sum(rollout.cause in UNJUDGED_CAUSES for rollout in rollouts)
+    failed = len(rollouts) - len(scored) - unjudged
+    metrics: Metrics = {"rollout/failed": float(failed), "rollout/unjudged": float(unjudged)}
     if not scored:
         return metrics
     count, lengths = len(scored), [rollout.length for rollout, _ in scored]
@@ -151,6 +156,23 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     }
     verdicts = Counter(rollout.execution.verdict for rollout, _ in scored if rollout.execution)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}
+
+
+def token_balance(
+    groups: Sequence[Sequence[Rollout]], learnable: Sequence[Sequence[Rollout]]
+) -> Metrics:
+    """All tokens that were sampled for groups: those to learn, and others by the reason. A group
+    that is left out is empty in `learnable`.
+    """
+    counts = Counter[str](learned=0, machine=0)
+    pairs = ((rollout, used) for group, used in zip(groups, learnable, strict=True)
+             for rollout in group)  # fmt: skip
+    for rollout, used in pairs:
+        lost = "unjudged" if rollout.cause in UNJUDGED_CAUSES else "machine"
+        scored = "learned" if used else "zero_variance"
+        counts[scored if rollout.score else lost] += rollout.length
+        counts.update(rollout.unlearned)
+    return {f"tokens/{name}": float(count) for name, count in counts.items()}
 
 
 def is_forgeable(rollout: Rollout) -> bool:

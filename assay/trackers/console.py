@@ -10,15 +10,19 @@ from assay.types import Metrics
 
 SHOWN = {
     "reward/pass_rate": "pass {:.1%}",
+    "rollout/failed": "lost {:.0f}",
     "rollout/length": "tokens {:.0f}",
     "loss": "loss {:.3g}",
     "evaluate/pass@1": "evaluation: pass@1 {:.1%}",
+    "evaluate/lost": "lost {:.0f}",
     "evaluate/length": "tokens {:.0f}",
     "time/generate": "generate {:.1f} s",
     "time/judge": "judge {:.1f} s",
     "time/learn": "learn {:.1f} s",
 }
 """The metrics that the console shows, in order."""
+LOST = ("rollout/failed", "evaluate/lost")
+"""Metrics that are shown unless they are 0."""
 GAP = "held_out/gap/"
 """How the metrics begin that are shown for each family of tasks."""
 SECONDS_BETWEEN_LINES = 5.0
@@ -95,5 +99,7 @@ def _numbers(metrics: Metrics) -> str:
     gaps = {name: f"{name.removeprefix('held_out/')} {{:.1%}}" for name in metrics if GAP in name}
     formats = SHOWN | dict(sorted(gaps.items()))
     return "  ".join(
-        shape.format(metrics[name]) for name, shape in formats.items() if name in metrics
+        shape.format(metrics[name])
+        for name, shape in formats.items()
+        if name in metrics and (metrics[name] or name not in LOST)
     )

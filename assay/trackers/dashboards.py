@@ -1,6 +1,7 @@
 """Dashboards: TensorBoard's event files, Weights & Biases, and trackio."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,12 +35,16 @@ class TensorboardTracker(Tracker):
     """Needs the extra `tb`. Raises SettingsError without it."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
-        """Open the event file; TensorBoard hides points after `start_step` that exist already."""
+        """Open the event file; TensorBoard hides points after `start_step` that exist already, and
+        all of a run that starts over.
+        """
         require_package("tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer: Any = SummaryWriter(
-            str(folder / "tensorboard"), purge_step=start_step + 1, flush_secs=10
+            str(folder / "tensorboard"),
+            purge_step=start_step + 1 if start_step else 0,
+            flush_secs=10,
         )
 
     def track(self, step: int, metrics: Metrics) -> None:
@@ -56,14 +61,17 @@ class DashboardTracker(Tracker):
     """W&B, or trackio, which has the same functions; each needs the extra of its name.
 
     All stages and resumes of a run are one run there: the run's id is kept in the run's folder, and
-    the metrics of a stage are named `STAGE/...`, over `STAGE/step`. Raises SettingsError without
-    the package, or when the dashboard refuses to start.
+    the metrics of a stage are named `STAGE/...`, over `STAGE/step`. Its history only grows, so a
+    step that a resumed run repeats is not logged again: the folder holds the last step of each kind
+    of numbers that was logged. Raises SettingsError without the package, or when the dashboard
+    refuses to start.
     """
 
     def __init__(self, package: str, run_folder: Path, settings: RunSettings) -> None:
         """Start the run, or continue it, with the resolved settings of the stage as its config."""
         require_package(package)
         self._name, self._stage = package, settings.stage
+        self._logged = run_folder / f"{package}_{self._stage}_steps.json"
         file = run_folder / f"{package}_id"
         if not file.exists():
             write_atomically(file, token_hex(4))
@@ -89,7 +97,8 @@ class DashboardTracker(Tracker):
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Log the metrics of a step under the name of the stage."""
-        self._log({"step": step, **metrics})
+        is_evaluation = any(name.startswith("evaluate/") for name in metrics)
+        self._log_once("evaluation" if is_evaluation else "step", step, metrics)
 
     def rollouts(
         self, step: int, groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample] = ()
@@ -99,7 +108,7 @@ class DashboardTracker(Tracker):
         """
         if step % TABLE_EVERY == 1:
             some = [rollout for group in groups[:TABLE_ROWS] for rollout in group[:1]]
-            self._log({"step": step, "samples": self._samples(step, some)})
+            self._log_once("samples", step, {"samples": self._samples(step, some)})
 
     def close(self) -> None:
         """Finish the run and upload what is left."""
@@ -114,8 +123,12 @@ class DashboardTracker(Tracker):
             columns=COLUMNS, data=[_row(step, rollout) for rollout in rollouts]
         )
 
-    def _log(self, values: dict[str, Any]) -> None:
-        self._run.log({f"{self._stage}/{name}": value for name, value in values.items()})
+    def _log_once(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        last = json.loads(self._logged.read_text()) if self._logged.exists() else {}
+        if step > last.get(kind, -1):
+            row = {"step": step, **values}
+            self._run.log({f"{self._stage}/{name}": value for name, value in row.items()})
+            write_atomically(self._logged, json.dumps(last | {kind: step}))
 
 
 def _row(step: int, rollout: Rollout) -> list[Any]:

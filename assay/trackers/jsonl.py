@@ -7,7 +7,9 @@ from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
-from assay.files import write_atomically
+from assay.files import naming, write_atomically
+from assay.lines import source_lines
+from assay.paths import read_bytes
 from assay.trackers.base import Tracker
 from assay.types import Metrics
 
@@ -18,7 +20,7 @@ def keep_steps(file: Path, last: int) -> list[str]:
     """
     if not file.exists():
         return []
-    before = [line for line in file.read_text().splitlines() if _step(line) <= last]
+    before = [line for line in source_lines(read_bytes(file).decode()) if _step(line) <= last]
     write_atomically(file, "".join(f"{line}\n" for line in before))
     return before
 
@@ -26,7 +28,8 @@ def keep_steps(file: Path, last: int) -> list[str]:
 def append_event(folder: Path, step: int, event: str, text: str) -> dict[str, Any]:
     """Append an event after `step` steps to the events.jsonl of a stage; returns it."""
     row = {"step": step, "event": event, "text": text, "time": time.time()}
-    with (folder / "events.jsonl").open("a", encoding="utf-8") as stream:
+    file = folder / "events.jsonl"
+    with naming(file), file.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(row) + "\n")
     return row
 

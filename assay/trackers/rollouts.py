@@ -18,7 +18,8 @@ without the tokenizer."""
 CHECKS, CHECK_TEXT = 64, 4096
 """Checks of a task that are kept, and characters of each."""
 GENERATED = ("tokens", "logprobs", "ended", "version")
-JUDGED = ("verdict", "passed", "total", "detail", "output", "cpu_seconds", "stderr", "forgeable")
+JUDGED = ("verdict", "cause", "passed", "total", "detail", "output", "cpu_seconds", "stderr",
+          "forgeable")  # fmt: skip
 """Columns of a turn that was judged: fields of its Execution."""
 TESTS = 1000
 """Tests of a turn that are kept, those that fail first."""
@@ -135,6 +136,7 @@ def schema() -> Any:
             "tags": pa.map_(text, text),  # the task's language and tags; there too
             "tests": pa.list_(pa.struct(test)),  # each of a repository; else the checks that fail
             "calls": pa.list_(pa.struct(call)),  # the turn's tool calls, with their results
+            "cause": text,  # whose doing the verdict is, or that the rollout is lost
             "advantages": pa.list_(pa.float32()),  # of its tokens; one number if all are the same
         }
     )
@@ -175,6 +177,7 @@ def _rows(
                 elif number == 0:
                     turn["prompt_tokens"] = None
                 row = common | {"turn": number, "prompt": prompt} | turn
+                row["cause"] = rollout.cause or row.get("cause")
                 row["advantages"] = advantages.get((place, index, number))
                 yield {name: _storable(value) for name, value in row.items()}
 

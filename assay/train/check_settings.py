@@ -5,58 +5,40 @@ where little would be.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate.overlap import also_trained_on
-from assay.policy.chat import open_chat
-from assay.policy.load import (
-    context_of_model,
-    has_config,
-    is_mixture,
-    pick_device,
-    tokenizer_source,
-)
+from assay.judge.kinds.find import kind_of
+from assay.policy.load_model import pick_device
 from assay.policy.onednn import has_bfloat16
-from assay.policy.tokenizer import load_tokenizer
-from assay.prompts import messages
+from assay.policy.source import ModelFacts
+from assay.train.optimizer import default_lr
 from assay.types import Sample, Task
 
 log = logging.getLogger(__name__)
+HIGHEST_LR, LOWEST_LR = 100.0, 0.001
+"""Multiples of the default learning rate beyond which one is warned of."""
 
 
 def check_settings(
     settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool,
-    dry_run: bool = False
+    facts: ModelFacts | None,
 ) -> None:  # fmt: skip
-    """Log a warning for each doubtful setting. A `dry_run` asks nothing of a model on the hub.
+    """Log a warning for each doubtful setting. `facts` of the model are None where nobody asks.
 
     Raises SettingsError where nothing could be learned.
     """
-    for reason in _errors(settings, learns_from, dry_run):
+    for reason in _errors(settings, learns_from, tasks, facts):
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
-    for reason in _warnings(settings, learns_from, tasks, adapted):
+    if facts and settings.optimizer.lr:
+        usual = default_lr(learns_from, adapted, facts.width)
+        if reason := _implausible_lr(settings.optimizer.lr, usual, adapted):
+            log.warning("stage %r: %s", settings.stage, reason)
+    for reason in _warnings(settings, learns_from, tasks):
         log.warning("stage %r: %s", settings.stage, reason)
-
-
-def warn_of_template(sft: RunSettings, row: Task, rl: RunSettings, task: Task) -> None:
-    """Log a warning, with both prompts, where a chat model learns from rows without tests, which
-    get no template, and is then asked with one. Rows of messages say themselves what is asked.
-    """
-    policy = sft.policy
-    if row.checks or row.messages or policy.model == "tiny":
-        return
-    tokenizer = load_tokenizer(tokenizer_source(policy.model), policy.trust_remote_code)
-    learned = messages(row, "", sft.prompt)[-1].content
-    prompt = messages(task, "", rl.prompt)[-1].content
-    differ = learned == row.prompt and prompt != task.prompt
-    if differ and open_chat(tokenizer, policy.chat, ()).has_template:
-        log.warning(
-            "stage %r learns to answer %r, and stage %r asks %r: rows without tests get no"
-            " template; set prompt.template in the first, or give its rows tests",
-            sft.stage, learned, rl.stage, prompt,
-        )  # fmt: skip
 
 
 def warn_of_overlap(
@@ -73,11 +55,26 @@ def warn_of_overlap(
         )  # fmt: skip
 
 
-def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[str]:
-    rollout, model = settings.rollout, settings.policy.model
+def unpaid_tasks(settings: RunSettings, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks whose every pass the program could have forged, where those are not rewarded."""
+    if settings.judge.allow_forgeable or {*settings.rewards} != {"tests"}:
+        return []
+    return [task for task in tasks if any(kind_of(check).always_forgeable for check in task.checks)]
+
+
+def _errors(
+    settings: RunSettings, learns_from: str, tasks: Sequence[Task], facts: ModelFacts | None
+) -> Iterator[str]:
+    rollout = settings.rollout
     if settings.tasks.weights and learns_from == "pairs":
         yield "tasks.weights has no effect on a file of pairs; leave it out"
     if learns_from == "rollouts":
+        if tasks and len(unpaid_tasks(settings, tasks)) == len(tasks):
+            yield (
+                f"every reward would be 0: a program could forge each pass of the {len(tasks)}"
+                " tasks (their tests run beside it), and such passes are not paid; set"
+                " judge.allow_forgeable = true to reward them"
+            )
         if not _rewards_can_teach(settings):
             yield (
                 f"with rollout.tasks_per_step = {rollout.tasks_per_step} and rollout.group_size ="
@@ -85,13 +82,12 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
                 " whatever the rewards; raise rollout.group_size"
             )
         elsewhere = not settings.engine.kind.in_process or rollout.max_staleness > 0
-        has_shapes = has_config(settings.policy, dry_run)
-        context = context_of_model(settings.policy) if has_shapes else None
-        if has_shapes and elsewhere and is_mixture(settings.policy):
+        context = facts.context if facts else None
+        if facts and elsewhere and facts.is_mixture:
             yield (
-                f"{model!r} is a mixture of experts, and generating and learning would send tokens"
-                " to different experts, which ruins such models; set engine.name = 'torch' and"
-                " rollout.max_staleness = 0"
+                f"{facts.name!r} is a mixture of experts, and generating and learning would send"
+                " tokens to different experts, which ruins such models; set engine.name = 'torch'"
+                " and rollout.max_staleness = 0"
             )
         corrected = settings.algorithm.get("importance_sampling") != "none"
         if not corrected and any("fp8" in word for word in settings.engine.arguments):
@@ -106,25 +102,56 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
             )
 
 
-def _warnings(
-    settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool
-) -> Iterator[str]:
-    rate, evaluate, rollout = settings.optimizer.lr, settings.evaluate, settings.rollout
-    if rate and rate < 5e-6 and adapted:
-        yield (
+def _implausible_lr(rate: float, usual: float, adapted: bool) -> str:
+    """A warning of a learning rate far from the default of the model; empty if it is not far."""
+    if rate < 5e-6 and adapted:
+        return (
             f"optimizer.lr = {rate:g} hardly moves adapters; they need ten times the learning rate"
             " of full training"
         )
-    on_cpu = pick_device(settings.policy.device).type == "cpu"
-    if settings.policy.dtype == "bfloat16" and on_cpu and not has_bfloat16():
+    which = f"optimizer.lr = {rate:g}, where {usual:g} is usual for this model,"
+    if rate > HIGHEST_LR * usual:
+        return f"{which} may ruin the weights within a few steps; lower it, or leave it out"
+    if rate < LOWEST_LR * usual:
+        return f"{which} hardly moves the weights; raise it, or leave it out"
+    return ""
+
+
+def _length(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> float:
+    """The steps of the stage, about, where its length is in epochs; inf where only the file of
+    pairs says it.
+    """
+    if settings.steps:
+        return settings.steps
+    if learns_from == "pairs":
+        return inf
+    if learns_from == "rollouts":
+        of_epoch = len(tasks) / settings.rollout.tasks_per_step
+    else:
+        of_epoch = _demonstrations(tasks) / settings.dataset.batch_size
+    return max(1, round((settings.epochs or 1) * of_epoch))
+
+
+def _demonstrations(tasks: Sequence[Task]) -> int:
+    return sum(len(task.demonstrations) or task.reference is not None for task in tasks)
+
+
+def _slow_in_bfloat16(device: str) -> bool:
+    return pick_device(device).type == "cpu" and not has_bfloat16()
+
+
+def _warnings(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> Iterator[str]:
+    evaluate, rollout = settings.evaluate, settings.rollout
+    if settings.policy.dtype == "bfloat16" and _slow_in_bfloat16(settings.policy.device):
         yield (
             "policy.dtype = 'bfloat16' learns 2.6 to 25 times slower than float32 on this"
             " processor, which has no instructions for it"
         )
-    if settings.steps and settings.optimizer.warmup_steps >= settings.steps:
+    steps, warmup = _length(settings, learns_from, tasks), settings.optimizer.warmup_steps
+    if warmup and warmup >= steps:
         yield (
-            f"optimizer.warmup_steps = {settings.optimizer.warmup_steps} of {settings.steps} steps:"
-            " the learning rate never reaches its peak"
+            f"optimizer.warmup_steps = {warmup} of {steps:.0f} steps: the learning rate never"
+            " reaches its peak"
         )
     if settings.save.best and not (evaluate and evaluate.every):
         yield (
@@ -139,13 +166,19 @@ def _warnings(
             )
     if learns_from == "dialogues":
         batch = settings.dataset.batch_size
-        there = sum(len(task.demonstrations) or task.reference is not None for task in tasks)
+        there = _demonstrations(tasks)
         if batch > there:
             yield (
                 f"dataset.batch_size = {batch}, but there are {there} demonstrations: each is in a"
                 " batch more than once"
             )
     if learns_from == "rollouts":
+        if unpaid := unpaid_tasks(settings, tasks):
+            yield (
+                f"{len(unpaid)} of {len(tasks)} tasks, such as {unpaid[0].id!r}, are never paid: a"
+                " program could forge each of their passes; set judge.allow_forgeable = true to"
+                " reward them, or leave them out"
+            )
         if rollout.tasks_per_step == 1:
             yield (
                 "rollout.tasks_per_step = 1: each step follows the noise of one task; use 8 or more"
@@ -157,8 +190,10 @@ def _warnings(
             )
         if rollout.tasks_per_step > len(tasks):
             yield (
-                f"rollout.tasks_per_step = {rollout.tasks_per_step}, but there are {len(tasks)}"
-                " tasks: a step uses some of them twice"
+                f"rollout.tasks_per_step = {rollout.tasks_per_step}, but the training tasks are"
+                f" {len(tasks)}: a step samples a task up to"
+                f" {-(-rollout.tasks_per_step // len(tasks))} times, in groups of their own, and"
+                f" {rollout.tasks_per_step * rollout.group_size:,} completions in all; lower it"
             )
 
 

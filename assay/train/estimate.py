@@ -13,8 +13,8 @@ from torch import Tensor
 
 from assay.config.sections import RunSettings
 from assay.evaluate.benchmark import benchmarks_of
-from assay.policy.adapters import is_adapter
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, is_adapted, load_policy
+from assay.progress import counted
 from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
 from assay.train.memory import DeviceMemory
@@ -27,14 +27,6 @@ REACHED = 0.5
 """Share of a matrix product's speed that a model's layers reach."""
 TOGETHER, PACKED = 64, 512
 """Most completions that are generated at once, and tokens that a layer learns from at once."""
-CHANGES = {
-    "generate": "lower rollout.max_tokens, rollout.group_size or rollout.tasks_per_step",
-    "judge": "lower rollout.group_size, or add judge.servers",
-    "learn": "train an adapter with policy.lora, or lower the tokens of a step"
-    " (rollout.group_size, rollout.max_tokens, dataset.batch_size)",
-    "evaluate": "lower evaluate.limit, evaluate.samples or evaluate.max_tokens",
-}
-"""What makes the longest part of a run shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +50,12 @@ class Forecast:
     disk: int
     """Bytes of the checkpoints that are kept, and of all rollouts."""
     disk_free: int
+    tokens: float
+    """Tokens that the learner gets in a step, as estimated."""
+    changes: Mapping[str, str]
+    """What makes each part of the run shorter, by settings that the stage uses."""
+    measured: tuple[str, ...] = ()
+    """The measurements in their order; what is not measured is estimated."""
 
     @property
     def total(self) -> float:
@@ -68,12 +66,18 @@ class Forecast:
     @property
     def line(self) -> str:
         """Its time in one line, with what takes most of it and what makes that shorter."""
-        seconds = ", ".join(f"{part} {took:.1f}" for part, took in self.seconds.items())
-        counts = dict.fromkeys(CHANGES, self.steps) | {"evaluate": self.evaluations}
+        order = ("generate", "judge", "learn", "step", "evaluate")
+        seconds = ", ".join(
+            f"{part} {self.seconds[part]:.1f}" for part in order if part in self.seconds
+        )
+        counts = dict.fromkeys(self.changes, self.steps)
+        if "evaluate" in counts:
+            counts["evaluate"] = self.evaluations
         most = max(counts, key=lambda part: counts[part] * self.seconds.get(part, 0.0))
         return (
-            f"{self.stage}: {self.steps} steps; seconds of the first: {seconds}; the whole stage"
-            f" {in_time(self.total)}, most of it to {most}: to shorten that, {CHANGES[most]}"
+            f"{self.stage}: {counted(self.steps, 'step')}; seconds of the first: {seconds};"
+            f" the whole stage {in_time(self.total)}, most of it to {most}:"
+            f" to shorten that, {self.changes[most]}"
         )
 
 
@@ -83,7 +87,7 @@ def estimate(stage: Stage) -> Forecast:
     tokenizer are read. Raises UserError for a model that cannot be used.
     """
     settings, rollout = stage.settings, stage.settings.rollout
-    policy = load_policy(settings.policy, empty=True)
+    policy = load_policy(settings.policy, stage.model, empty=True)
     generates = stage.algorithm.learns_from == "rollouts"
     of_task = rollout.group_size if generates else 1
     rows = rollout.tasks_per_step * of_task if generates else settings.dataset.batch_size
@@ -114,8 +118,35 @@ def estimate(stage: Stage) -> Forecast:
     memory, parts = DeviceMemory(policy.device), static_parts(stage, policy)
     return Forecast(
         settings.stage, steps, evaluations_of(settings, steps), parts, sum(parts.values()),
-        memory.free + memory.used, seconds, {}, 0, 0,
+        memory.free + memory.used, seconds, {}, checkpoints_size(stage, parts, policy), 0,
+        tokens, changes_of(stage),
     )  # fmt: skip
+
+
+def changes_of(stage: Stage) -> dict[str, str]:
+    """What makes each part of a stage shorter: only settings that this stage uses."""
+    settings, learn = stage.settings, "lower dataset.batch_size"
+    changes = {}
+    if stage.algorithm.learns_from == "rollouts":
+        learn = "lower rollout.group_size or rollout.max_tokens"
+        changes = {
+            "generate": "lower rollout.max_tokens, rollout.group_size or rollout.tasks_per_step",
+            "judge": "lower rollout.group_size, or add judge.servers",
+        }
+    if not is_adapted(settings.policy, stage.model):
+        learn = f"train an adapter with policy.lora, or {learn}"
+    changes["learn"] = learn
+    if settings.evaluate:
+        changes["evaluate"] = "lower evaluate.limit, evaluate.samples or evaluate.max_tokens"
+    return changes
+
+
+def checkpoints_size(stage: Stage, parts: Mapping[str, int], policy: Policy) -> int:
+    """Bytes of the checkpoints that are kept, and of the one that is being written."""
+    settings = stage.settings
+    adapted = is_adapted(settings.policy, stage.model)
+    saved = size_of(policy.trainable.values()) if adapted else parts["weights"]
+    return (settings.save.keep + 1) * (saved + parts["optimizer"] + parts["master weights"])
 
 
 def evaluations_of(settings: RunSettings, steps: int) -> int:
@@ -131,7 +162,6 @@ def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
     settings, algorithm, model = stage.settings, stage.algorithm, policy.model
     trained = policy.trainable.values()
     masters = 4 * sum(parameter.numel() for parameter in trained)
-    is_fresh = settings.policy.lora is not None and not is_adapter(settings.policy.model)
     weights = size_of([*model.parameters(), *model.buffers()])
     copies = stage.generates and settings.engine.copies_policy(stage.overlaps)
     width = model.config.get_text_config().hidden_size
@@ -141,7 +171,9 @@ def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
         * sum(parameter.numel() for parameter in trained if parameter.dtype != torch.float32),
         "gradients": masters,
         "optimizer": 2 * masters,
-        "reference": 2 * size_of(trained) if algorithm.needs_reference and not is_fresh else 0,
+        "reference": 2 * size_of(trained)
+        if algorithm.needs_reference and not policy.starts_as_base
+        else 0,
         "critic": 4 * width if algorithm.needs_critic else 0,
         "engine's copy": weights if copies else 0,
     }

@@ -3,39 +3,88 @@
 import json
 import shutil
 import tomllib
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from assay.config.sections import PolicySettings
-from assay.config.toml_files import absolute, saved_settings
+from assay.config.toml_files import saved_model
 from assay.errors import DataError, ModelError, SettingsError
 from assay.evaluate.compare import compare
 from assay.evaluate.report import read_report
-from assay.files import by_step, replacing
-from assay.policy.adapters import is_adapter
+from assay.files import by_step, replacing, saved_number, saved_table
+from assay.os_errors import error_number
+from assay.paths import real_path
 from assay.policy.checkpoints import checkpoints_of, newest_whole
 from assay.policy.forward import perturbed, unwrap_model
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
+from assay.policy.source import ModelSource, source_of
+from assay.progress import counted
 from assay.prompts import CARD, transformers_code
 from assay.registry import one_line
 
 TOLERANCE = 1e-4
 """How far outputs of a merged adapter may be off, of their largest."""
+LARGEST_LOSS = 0.1
+"""The share of what training changed that rounding a merged adapter may take back."""
+EXACT = 1e-3
+"""Nats by which a merged adapter in float32 may be off in any case."""
+TOKENS = 256
+"""Tokens of the prompt on which models are compared."""
+ExportDtype = Literal["auto", "float32", "bfloat16"]
 
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
+"""Settings of `[evaluate]` that a card names."""
+GENERATION = ("do_sample", "temperature", "top_p", "top_k", "min_p", "typical_p",
+              "repetition_penalty", "no_repeat_ngram_size", "num_beams")  # fmt: skip
+"""What generation_config.json says of sampling."""
 MODEL_CARD = Path(__file__).with_name("model_card.md")
 """The card, with what is filled in in braces."""
 
 
-def export(source: Path, out: Path, trust_remote_code: bool = False) -> Path:
-    """Write the model of a checkpoint, or of a run's newest one, to `out`; returns the checkpoint.
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written."""
 
-    An adapter is merged into its base. What the run's settings say of code is not believed: only
-    `trust_remote_code` lets a model run its own. Raises SettingsError if `out` holds files or the
-    run trusted such code, DataError for a source that no run made.
+    checkpoint: Path
+    """The checkpoint that holds the trained weights."""
+    dtype: str
+    """The data type of the written weights."""
+    distance: str = ""
+    """How far a merged adapter's files are from the trained model, in words; empty for a model that
+    is written as it was trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A merged adapter, as its files are when loaded again."""
+
+    dtype: str
+    moved: float
+    """How far training moved log-probabilities, in nats (`_distance`)."""
+    off: float
+    """How far those of the files are from those of the trained model."""
+
+    def keeps_training(self) -> bool:
+        """Whether rounding takes back less than LARGEST_LOSS of what training changed."""
+        return self.off <= LARGEST_LOSS * self.moved
+
+
+def export(
+    source: Path, out: Path, trust_remote_code: bool = False, dtype: ExportDtype = "auto"
+) -> Exported:
+    """Write the model of a checkpoint, or of a run's newest one, to `out`.
+
+    An adapter is merged into its base. With `dtype` "auto" the result is in the dtype of the
+    training, or in float32 where rounding would take back more than a tenth of what training
+    changed. What the run's settings say of code is not believed: only `trust_remote_code` lets a
+    model run its own. Raises SettingsError if `out` holds files or the run trusted such code,
+    DataError for a source that no run made.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingsError(f"{out} holds files already; choose a folder that is new or empty")
@@ -43,47 +92,120 @@ def export(source: Path, out: Path, trust_remote_code: bool = False) -> Path:
     stage = checkpoint.parents[1]
     recipe = _recipe(stage)
     tables = {name: tomllib.loads(text) for name, text in recipe.items()}
-    adapted, trained = is_adapter(str(checkpoint)), tables[stage.name]["policy"]
-    if trained["trust_remote_code"] and not trust_remote_code:
+    trained = {name: _policy(stage.parent / name / "config.toml", table)
+               for name, table in tables.items()}[stage.name]  # fmt: skip
+    if trained.trust_remote_code and not trust_remote_code:
         raise SettingsError(
             f"{stage} was trained with the model's own Python code, which would run here too; read"
             " it, and if you trust it add --trust-remote-code"
         )
     settings = PolicySettings(
-        model=str(checkpoint), device="cpu", dtype=trained["dtype"], chat=trained["chat"],
+        model=str(checkpoint), device="cpu", dtype=trained.dtype, chat=trained.chat,
         trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    base = str(next(iter(tables.values()))["policy"]["model"])
-    base = f"`{Path(base).name if base[0] in './' else base}`"
-    trained_on = {name: table["tasks"]["train"] for name, table in tables.items()}
-    sets = {name: ", ".join(f"`{spec}`" for spec in specs) for name, specs in trained_on.items()}
-    card = MODEL_CARD.read_text(encoding="utf-8").format(
-        name=out.name, run=stage.parent.name, stage=stage.name,
-        steps=int(checkpoint.name.removeprefix("step_")),
+    model = source_of(settings)
+    with replacing(out) as partial:
+        partial.mkdir()
+        written = _write(settings, model, partial, dtype)
+        shutil.copy(checkpoint / CARD, partial / CARD)
+        card = _card(
+            checkpoint, recipe, partial, out.name, _how(written, adapted=model.adapter is not None)
+        )
+        (partial / "README.md").write_text(card.replace(str(stage.parents[1]), "runs"))
+    return replace(written, checkpoint=checkpoint)
+
+
+def _policy(file: Path, table: Mapping[str, Any]) -> PolicySettings:
+    """What the saved settings of a stage say of its policy. Raises DataError where these, or what a
+    card shows of the others, cannot be read.
+    """
+    specs = table["tasks"].get("train") if isinstance(table.get("tasks"), dict) else None
+    if not isinstance(specs, list) or not all(isinstance(spec, str) for spec in specs):
+        raise DataError(f"{file} cannot be read: tasks.train is no list of texts")
+    if not isinstance(table.get("evaluate", {}), dict):
+        raise DataError(f"{file} cannot be read: evaluate is no table")
+    names = ("trust_remote_code", "dtype", "chat")
+    if absent := [name for name in names if name not in table["policy"]]:
+        raise DataError(f"{file} cannot be read: it lacks policy.{absent[0]}")
+    try:
+        return PolicySettings(**{name: table["policy"][name] for name in names})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise DataError(f"{file} cannot be read: policy.{name}: {first['msg']}") from None
+
+
+def _write(
+    settings: PolicySettings, model: ModelSource, folder: Path, dtype: ExportDtype
+) -> Exported:
+    """Write the model's files. Raises ModelError where they are not the model that was trained."""
+    if model.adapter is None:
+        weights_dtype = settings.dtype if dtype == "auto" else dtype
+        load_policy(settings.model_copy(update={"dtype": weights_dtype}), model).save(folder)
+        return Exported(folder, weights_dtype)
+    _require_mergeable(settings, model, folder / "trial")
+    rounded = _merge(
+        settings, model, folder / "merged", settings.dtype if dtype == "auto" else dtype
+    )
+    merged, why = rounded, ""
+    if dtype == "auto" and not rounded.keeps_training():
+        why = f"; rounded to {rounded.dtype} they would be {rounded.off:.2g} nats from it"
+        shutil.rmtree(folder / "merged")
+        merged = _merge(settings, model, folder / "merged", "float32")
+    if merged.dtype == "float32" and not merged.off <= max(EXACT, LARGEST_LOSS * merged.moved):
+        raise ModelError(
+            f"the merged model of {model.name} was saved, but its files give log-probabilities"
+            f" {merged.off:.2g} nats from those of the adapter; load it with peft"
+        )
+    for file in (folder / "merged").iterdir():
+        file.rename(folder / file.name)
+    (folder / "merged").rmdir()
+    distance = (
+        f"loaded again, the weights are {merged.off:.2g} nats from the trained model, which is"
+        f" {merged.moved:.2g} nats from its base{why}"
+    )
+    return Exported(folder, merged.dtype, distance)
+
+
+def _how(written: Exported, adapted: bool) -> str:
+    """For the card: which weights these are, and how near they are to those that were trained."""
+    if not adapted:
+        return f"All weights are trained. They are in {written.dtype}."
+    distance = f"{written.distance[0].upper()}{written.distance[1:]}"
+    return (
+        f"The trained adapter is merged into it, in {written.dtype}. {distance} (mean over the"
+        " tokens that the trained model would sample)."
+    )
+
+
+def _card(checkpoint: Path, recipe: dict[str, str], model: Path, name: str, how: str) -> str:
+    """The README of the `model` that was written."""
+    stage = checkpoint.parents[1]
+    tables = {stage_name: tomllib.loads(text) for stage_name, text in recipe.items()}
+    base = saved_model(stage.parent / next(iter(recipe)) / "config.toml")
+    base = f"`{Path(base).name if Path(base).is_absolute() else base}`"
+    trained_on = {key: table["tasks"]["train"] for key, table in tables.items()}
+    sets = {key: ", ".join(f"`{spec}`" for spec in specs) for key, specs in trained_on.items()}
+    return MODEL_CARD.read_text(encoding="utf-8").format(
+        name=name, run=stage.parent.name, stage=stage.name,
+        steps=counted(int(checkpoint.name.removeprefix("step_")), "step"),
         base=base.replace("`start`", "random weights"),
-        merged="The trained adapter is merged into it." if adapted else "All weights are trained.",
-        data="\n".join(f"- stage `{name}`: {spec}" for name, spec in sets.items()),
+        merged=how,
+        data="\n".join(f"- stage `{key}`: {spec}" for key, spec in sets.items()),
         evaluation=_evaluation(checkpoint),
-        prompt=transformers_code(checkpoint).replace(str(checkpoint), out.name),
+        prompt=transformers_code(checkpoint).replace(str(checkpoint), name),
         recipe="\n\n".join(f"```toml\n{text}```" for text in recipe.values()),
+        sampling=_sampling(model, tables),
         sets=", ".join(dict.fromkeys(sets.values())),
     )  # fmt: skip
-    with replacing(out) as partial:
-        policy = _merged(settings, partial / "trial") if adapted else load_policy(settings)
-        policy.save(partial)
-        shutil.copy(checkpoint / CARD, partial / CARD)
-        (partial / "README.md").write_text(card.replace(str(stage.parents[1]), "runs"))
-    return checkpoint
 
 
-def _merged(settings: PolicySettings, trial: Path) -> Policy:
-    """The policy with its adapter merged in float32, then rounded to the dtype of the settings.
-
-    First a merged one is saved and loaded in the folder `trial`, with noise in the adapter, so that
-    errors show which a fresh adapter hides. Raises ModelError for an adapter that no merging keeps.
+def _require_mergeable(settings: PolicySettings, model: ModelSource, trial: Path) -> None:
+    """Merge the adapter in float32 with noise in it, so that errors show which a fresh adapter
+    hides; save and load it in the folder `trial`. Raises ModelError for one that no merging keeps.
     """
     exact = settings.model_copy(update={"dtype": "float32"})
-    policy = load_policy(exact)
+    policy = load_policy(exact, model)
     kind = policy.model.peft_config["default"].peft_type.value
     try:
         with perturbed(policy.model):
@@ -93,16 +215,53 @@ def _merged(settings: PolicySettings, trial: Path) -> Policy:
         pairs = zip(_outputs(loaded.model), expected, strict=True)
         off = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in pairs)
         why = f"merged, its outputs differ by {off:.2g}" if not off <= TOLERANCE else ""
-    except Exception as error:  # noqa: BLE001  peft raises anything for a kind that it cannot merge
+    except Exception as error:  # peft raises anything for a kind that it cannot merge
+        if error_number(error) is not None:
+            raise  # the disk is full: nothing is wrong with the adapter
         why = one_line(error)
     if why:
         raise ModelError(
-            f"the {kind} adapter in {settings.model} cannot be exported: {why}; load it with peft"
+            f"the {kind} adapter in {model.name} cannot be exported: {why}; load it with peft"
         )
     shutil.rmtree(trial)
-    policy = load_policy(exact)
-    model = policy.model.merge_and_unload()
-    return replace(policy, model=model.to(getattr(torch, settings.dtype)))
+
+
+def _merge(settings: PolicySettings, model: ModelSource, folder: Path, dtype: str) -> Merged:
+    """Merge the adapter in float32, round it to `dtype`, save it, and compare the saved files with
+    the adapter, both computed in float32.
+    """
+    exact = settings.model_copy(update={"dtype": "float32"})
+    policy = load_policy(exact, model)
+    tokens = _text(policy, Path(model.name))
+    trained = _logprobs(policy.model, tokens)
+    with policy.model.disable_adapter():
+        before = _logprobs(policy.model, tokens)
+    merged = policy.model.merge_and_unload()
+    replace(policy, model=merged.to(getattr(torch, dtype))).save(folder)
+    del policy, merged
+    saved = load_policy(exact.model_copy(update={"model": str(folder)})).model
+    return Merged(dtype, _distance(trained, before), _distance(trained, _logprobs(saved, tokens)))
+
+
+def _text(policy: Policy, checkpoint: Path) -> Tensor:
+    """[1, T] the tokens of the prompt beside the checkpoint, of which some are left out if long."""
+    messages = json.loads((checkpoint / CARD).read_text(encoding="utf-8"))["messages"]
+    text = "\n".join(str(message["content"]) for message in messages)
+    tokens = policy.chat.tokenizer(text)["input_ids"][:TOKENS] or [policy.pad_token]
+    return torch.tensor([tokens])
+
+
+@torch.no_grad()
+def _logprobs(model: Any, tokens: Tensor) -> Tensor:
+    """[T, V] the log-probability of each next token."""
+    return torch.log_softmax(model(tokens).logits[0].float(), -1)
+
+
+def _distance(trained: Tensor, other: Tensor) -> float:
+    """The mean distance of log-probabilities, in nats, over tokens that the trained model samples:
+    sum over v of p(v) |log p(v) - log q(v)|, mean over places. Both [T, V].
+    """
+    return float((trained.exp() * (trained - other).abs()).sum(-1).mean())
 
 
 @torch.no_grad()
@@ -116,7 +275,7 @@ def _outputs(model: Any) -> tuple[Tensor, Tensor]:
 
 def _checkpoint(source: Path) -> Path:
     """The checkpoint itself, or the newest of a stage or a run."""
-    source = source.resolve()
+    source = real_path(source)
     if source in by_step(source.parent).values() and (source.parents[1] / "config.toml").is_file():
         return source
     if checkpoints := checkpoints_of(source):
@@ -127,7 +286,7 @@ def _checkpoint(source: Path) -> Path:
 def _recipe(stage: Path) -> dict[str, str]:
     """By name, the settings of the stages of the run that made the weights, the first one first."""
     file = stage / "config.toml"
-    model = Path(absolute(saved_settings(file), stage)["policy"]["model"])
+    model = Path(saved_model(file))
     before = model.parents[1] if model.parent.name == "checkpoints" else stage
     earlier = _recipe(before) if before.parent == stage.parent and before != stage else {}
     return earlier | {stage.name: file.read_text(encoding="utf-8")}
@@ -137,8 +296,35 @@ def _evaluation(checkpoint: Path) -> str:
     stage = checkpoint.parents[1]
     if not read_report(stage.parent):
         return "The run was not evaluated."
-    file = stage / "evaluated.json"
-    step = json.loads(file.read_text())["step"] if file.is_file() else 0
-    other = f"\n\n`{stage.name}` was evaluated after {step} steps, not at this checkpoint."
+    step = int(saved_number(stage / "evaluated.json", "step", 0))
+    other = (
+        f"\n\n`{stage.name}` was evaluated after {counted(step, 'step')}, not at this checkpoint."
+    )
     text = compare([stage.parent]).markdown()
     return text + (other if checkpoint.name != f"step_{step:06d}" else "")
+
+
+def _sampling(model: Path, tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Under which sampling the figures were measured, and which the exported `model` asks for."""
+    ways = dict[str, list[str]]()
+    for name, table in tables.items():
+        if table.get("evaluate"):
+            ways.setdefault(_listed(table["evaluate"], SAMPLING), []).append(f"`{name}`")
+    measured = [
+        f"The figures of stage {', '.join(names)} were sampled with {how}, without a repetition"
+        " penalty."
+        for how, names in ways.items()
+    ]
+    file = model / "generation_config.json"
+    exported = _listed(saved_table(file), GENERATION)
+    other = (
+        f"`generation_config.json`, which is the base model's, asks for {exported}. assay used none"
+        " of these. `generate` and vLLM use them unless they are told otherwise, and then give"
+        " other figures."
+    )
+    return " ".join([*measured, other if exported else "`generation_config.json` asks for none."])
+
+
+def _listed(table: Mapping[str, Any], names: Sequence[str]) -> str:
+    values = {name: table[name] for name in names if table.get(name) is not None}
+    return ", ".join(f"`{name} = {json.dumps(value)}`" for name, value in values.items())

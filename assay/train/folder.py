@@ -7,36 +7,39 @@ import json
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, TextIO
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from assay.config.load import dump
+from assay.config.load_settings import dump
 from assay.config.sections import RunSettings
-from assay.config.toml_files import Table, absolute, flat, saved_settings
+from assay.config.toml_files import Table, absolute, flat, saved_model, saved_settings
 from assay.errors import AssayError, MachineError, SettingsError, TrainingError
 from assay.files import (
-    PATH_ERRORS,
-    advice,
     by_step,
-    error_number,
     lock,
+    naming,
     remove,
     remove_leftovers,
     replacing,
+    saved_number,
+    saved_table,
     write_atomically,
-)  # fmt: skip
+)
+from assay.os_errors import PATH_ERRORS, advice, error_number  # fmt: skip
 from assay.policy.checkpoints import best_of, list_files, newest_whole, require_whole
 from assay.prompts import CARD
 from assay.registry import one_line
 from assay.trackers.jsonl import append_event
+from assay.train.inputs import Digests, changed_inputs
 from assay.train.learner import Learner
 from assay.train.sources import Source
 from assay.types import Metrics
@@ -58,22 +61,43 @@ LOCK = "lock"
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Keep other trainers out of a run's folder.
+    """Keep other trainers out of a run's folder. One in which the block has written nothing is gone
+    at its end, if it was not there before.
 
     Raises SettingsError that names the process which holds the lock.
     """
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / LOCK).open("a+") as file:
+    missing = [folder for folder in (run, *run.parents) if not folder.exists()]
+    with _locked_file(run) as file:
+        user = f"pid {os.getpid()} on {gethostname()} since {datetime.now():%Y-%m-%d %H:%M:%S}"
+        with naming(run / LOCK):
+            file.truncate(0)
+            os.write(file.fileno(), user.encode())  # a full disk refuses a buffer at its end again
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # another trainer may have come in the meantime
+                if [path.name for path in run.iterdir()] == [LOCK]:
+                    (run / LOCK).unlink()
+                    for folder in missing:
+                        folder.rmdir()
+
+
+def _locked_file(run: Path) -> TextIO:
+    """The run's lock, locked by this process. Raises SettingsError."""
+    while True:
+        run.mkdir(parents=True, exist_ok=True)
+        file = (run / LOCK).open("a+")
         if not lock(file):
-            file.seek(0)
-            raise SettingsError(
-                f"{run} is in use by {file.read() or 'another process'}; wait for it to end, or"
-                " choose another --name"
-            )
-        file.truncate(0)
-        file.write(f"pid {os.getpid()} on {gethostname()} since {datetime.now():%Y-%m-%d %H:%M:%S}")
-        file.flush()
-        yield
+            with file:
+                file.seek(0)
+                raise SettingsError(
+                    f"{run} is in use by {file.read() or 'another process'}; wait for it to end, or"
+                    " choose another --name"
+                )
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), (run / LOCK).stat()):
+                return file
+        file.close()  # whoever held it has just removed it
 
 
 class StageFolder:
@@ -90,6 +114,7 @@ class StageFolder:
         self.checkpoints = self.path / "checkpoints"
         self.start = self.path / "start"
         self.evaluated = self.path / "evaluated.json"
+        self.inputs = self.path / "inputs.json"
 
     def check(self) -> None:
         """Raises SettingsError when the folder has checkpoints that other settings made."""
@@ -114,6 +139,37 @@ class StageFolder:
             append_event(self.path, done, "settings", text)
         return text
 
+    def check_inputs(self, inputs: Digests) -> None:
+        """Raises SettingsError that names what has changed since the checkpoints were made, of
+        tasks, plug-ins and models: the run would go on with other data than it says.
+        """
+        if changed := self._changed_inputs(inputs):
+            verb = "have" if len(changed) > 1 else "has"
+            raise SettingsError(
+                f"{', '.join(changed)} {verb} other content than when {self.path} was trained: put"
+                " it back, choose another --name, start over with --fresh, or go on with"
+                " --allow-changes"
+            )
+
+    def note_inputs(self, inputs: Digests, done: int) -> str:
+        """Write the digests of what the stage reads, and keep changes as an event; returns them in
+        one line, empty if there are none.
+        """
+        changed = self._changed_inputs(inputs)
+        text = f"from step {done + 1} on, with other content: {', '.join(changed)}"
+        if changed:
+            append_event(self.path, done, "inputs", text)
+        before = self._saved_inputs() if self.latest() else {}
+        write_atomically(self.inputs, json.dumps({**before, **inputs}, indent=1))
+        return text if changed else ""
+
+    def _changed_inputs(self, inputs: Digests) -> list[str]:
+        return changed_inputs(self._saved_inputs(), inputs) if self.latest() else []
+
+    def _saved_inputs(self) -> Digests:
+        """Empty for a stage that an earlier version of assay has trained."""
+        return saved_table(self.inputs)
+
     def _changed(self) -> dict[str, str]:
         """How each setting differs from those that made the checkpoints: `0.1 -> 0.2`."""
         if not (saved := self._saved_settings()):
@@ -130,6 +186,15 @@ class StageFolder:
                 f"{self.path} was made with other settings ({names}{why}): choose another"
                 " --name, or start over with --fresh"
             )
+
+    def forget_unopened(self) -> None:
+        """Where the stage was refused before its folder was opened, delete the model that was made
+        to start from.
+        """
+        if not self.saved.exists():
+            remove(self.start)
+            with suppress(OSError):  # there is none, or logs of an engine are in it
+                self.path.rmdir()
 
     def open(self) -> None:
         """Create the folder, or clean up after a killed trainer; write the current settings."""
@@ -150,8 +215,7 @@ class StageFolder:
 
     def is_evaluated(self, done: int) -> bool:
         """Whether the newest evaluation was after `done` steps, with the same settings."""
-        file = self.evaluated
-        return file.is_file() and json.loads(file.read_text()) == self._evaluation(done)
+        return saved_table(self.evaluated) == self._evaluation(done)
 
     def note_evaluation(self, done: int) -> None:
         """Note that the policy was evaluated after `done` steps."""
@@ -159,13 +223,15 @@ class StageFolder:
 
     def _evaluation(self, done: int) -> dict[str, Any]:
         settings = self.settings.evaluate
-        how = settings.model_dump(mode="json", exclude={"every", "before"}) if settings else {}
-        return {"step": done, **how}
+        if settings is None:
+            return {"step": done}
+        others = {"every", "before", "max_lost"}
+        return {"step": done, **settings.model_dump(mode="json", exclude=others)}
 
     def started_from(self) -> Path | None:
         """The model that the stage has started from, if it has a checkpoint of its own."""
-        saved = self._saved_settings()
-        return Path(saved["policy"]["model"]) if saved else None
+        has_settings = self.latest() and self.saved.is_file()
+        return Path(saved_model(self.saved)) if has_settings else None
 
     def _saved_settings(self) -> Table:
         """Those that made the checkpoints, with absolute paths; empty without a checkpoint."""
@@ -181,7 +247,7 @@ class StageFolder:
         """Note the checkpoint after `step` steps as the best if its metric is higher."""
         name, file = self.settings.save.best, self.path / "best.json"
         if name and self._at(step).is_dir():
-            highest = json.loads(file.read_text())[name] if best_of(self.path) else float("-inf")
+            highest = saved_number(file, name, -inf) if best_of(self.path) else -inf
             if metrics[name] > highest:
                 write_atomically(file, json.dumps({"step": step, name: metrics[name]}))
 
@@ -252,7 +318,7 @@ class StageFolder:
         def load(checkpoint: Path) -> None:
             require_whole(checkpoint)
             learner.restore(checkpoint)
-            source.resume(json.loads((checkpoint / "assay" / "source.json").read_text()))
+            source.resume(saved_table(checkpoint / "assay" / "source.json"))
 
         saved = [*by_step(self.checkpoints).values()]
         if not saved:

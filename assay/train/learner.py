@@ -22,10 +22,9 @@ from assay.errors import TrainingError
 from assay.maths.arrays import to_array, to_tensor
 from assay.maths.masked import masked_max, masked_sum
 from assay.maths.seeds import derive
-from assay.policy.adapters import is_adapter
 from assay.policy.critic import make_critic
 from assay.policy.forward import ModelOutput, layout_of
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.policy.reference import Reference
 from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.memory import micro_batch_tokens
@@ -61,8 +60,7 @@ class Learner:
         self.ranks.shard(policy, self.critic)
         layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
-        is_fresh = settings.policy.lora is not None and not is_adapter(settings.policy.model)
-        self.reference = Reference(policy, is_fresh) if algorithm.needs_reference else None
+        self.reference = Reference(policy) if algorithm.needs_reference else None
 
     @property
     def state(self) -> dict[str, Tensor]:

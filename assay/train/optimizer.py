@@ -28,9 +28,14 @@ def with_default_lr(
     """
     if settings.optimizer.lr is not None:
         return settings
-    larger = (10 if adapted else 1) * min(300.0, max(1.0, WIDTH / width) ** WIDTH_POWER)
-    rate = {"lr": float(f"{(1e-5 if learns_from == 'dialogues' else 1e-6) * larger:.1e}")}
+    rate = {"lr": default_lr(learns_from, adapted, width)}
     return settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update=rate)})
+
+
+def default_lr(learns_from: str, adapted: bool, width: int) -> float:
+    """The learning rate of a model so wide, with two digits."""
+    larger = (10 if adapted else 1) * min(300.0, max(1.0, WIDTH / width) ** WIDTH_POWER)
+    return float(f"{(1e-5 if learns_from == 'dialogues' else 1e-6) * larger:.1e}")
 
 
 class Optimizer:

@@ -11,7 +11,7 @@ from torch import Tensor
 from assay.errors import ModelError
 from assay.policy.checkpoints import not_finite
 from assay.policy.forward import ModelOutput, forward
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")

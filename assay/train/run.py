@@ -14,16 +14,23 @@ import torch
 from assay.algorithms import Algorithm
 from assay.config.sections import RunSettings
 from assay.engines.base import sampling_of
-from assay.engines.open import open_engine
+from assay.engines.open_engine import open_engine
 from assay.environments import Environment
 from assay.errors import TrainingError
 from assay.evaluate.benchmark import benchmarks_of, run_benchmark
-from assay.evaluate.report import Evaluation, metrics_of, read_report, write_report
-from assay.judges.open import open_judge
+from assay.evaluate.report import (
+    Evaluation,
+    lost_too_many,
+    metrics_of,
+    read_report,
+    write_report,
+)
+from assay.judges.open_judge import open_judge
 from assay.maths.seeds import derive
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
+from assay.policy.source import ModelSource
 from assay.policy.tokenizer import vocabulary
-from assay.progress import Progress
+from assay.progress import Progress, counted
 from assay.rewards import Reward
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
 from assay.rollout.meter import standstill
@@ -34,6 +41,7 @@ from assay.sync import in_own_thread, on_signals
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
+from assay.train.inputs import Digests
 from assay.train.learner import Learner, OpenLearner
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
 from assay.types import Metrics, Rollout, Task
@@ -47,6 +55,8 @@ class Stage:
     """All inputs of a stage, checked before anything is written."""
 
     settings: RunSettings
+    model: ModelSource
+    """What `policy.model` stands for."""
     algorithm: Algorithm
     reward: Reward
     environment: Environment
@@ -58,6 +68,8 @@ class Stage:
     """By id, the set of each training task."""
     held_out: Mapping[str, Task] = field(default_factory=dict)
     """By id, the training tasks with the checks that are held out of the reward."""
+    inputs: Digests = field(default_factory=dict)
+    """Digests of tasks, plug-ins and a model on disk."""
     base: str = BASE
     """Name of the evaluation before the first step; empty where the stage before has made it."""
 
@@ -65,12 +77,13 @@ class Stage:
     def summary(self) -> str:
         """One line on what the stage does."""
         config = self.settings
-        length = f"{config.steps} steps" if config.steps else f"{config.epochs:g} epochs"
+        length = counted(config.steps, "step") if config.steps else f"{config.epochs:g} epochs"
         sets = (f", {len(tasks)} of {spec}" for spec, tasks in self.evaluation_tasks.items())
         tested = "".join(sets)
         return (
-            f"{config.stage}: {config.algorithm['name']} of {config.policy.model}, {length},"
-            f" {len(self.tasks)} tasks of {config.tasks.spec}{tested and tested + ' to evaluate'}"
+            f"{config.stage}: {config.algorithm['name']} of {self.model.name}, {length},"
+            f" {counted(len(self.tasks), 'task')} of {config.tasks.spec}"
+            f"{tested and tested + ' to evaluate'}"
         )
 
     @property
@@ -181,8 +194,10 @@ class StageRun:
         write_report(self.folder.run, [*read_report(self.folder.run), *evaluations])
         metrics = metrics_of(evaluations)
         self.tracker.track(done, metrics)
-        self.folder.track_best(done, metrics)
-        self.folder.note_evaluation(done)
+        if not lost_too_many(evaluations[0], settings.max_lost):
+            self.folder.track_best(done, metrics)
+        if not any(lost_too_many(each, settings.max_lost) for each in evaluations):
+            self.folder.note_evaluation(done)  # else a resumed run evaluates again
 
     async def save(self, step: int) -> None:
         """Write a checkpoint, in a thread: rollouts go on meanwhile."""
@@ -208,7 +223,7 @@ async def open_run(
     folder = StageFolder(settings)
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     progress.phase("loading model")
-    policy = await in_own_thread(load_policy, settings.policy)
+    policy = await in_own_thread(load_policy, settings.policy, stage.model)
     prompter = Prompter(policy.chat, stage.environment, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     evaluation = {
@@ -233,6 +248,8 @@ async def open_run(
         if changes := folder.note_changes(done, steps):
             progress.say(f"{settings.stage}: {changes}", result=True)
         folder.open()
+        if changes := folder.note_inputs(stage.inputs, done):
+            progress.say(f"{settings.stage}: {changes}", result=True)
         tracker = open_trackers(
             settings, folder.path, progress, start_step=done, total_steps=steps,
             tokens=partial(vocabulary, policy.chat.tokenizer) if stage.generates else None,

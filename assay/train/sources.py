@@ -5,22 +5,29 @@ The number of a step decides which samples it gets.
 
 import random
 import time
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import accumulate, chain, pairwise
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from assay.config.sections import RunSettings
 from assay.errors import DataError
 from assay.maths.seeds import derive
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts, within
 from assay.rollout.group import group
 from assay.rollout.held_out import describe_held_out
-from assay.rollout.samples import describe, has_zero_variance, staleness, to_samples
+from assay.rollout.samples import (
+    describe,
+    has_zero_variance,
+    staleness,
+    to_samples,
+    token_balance,
+)
 from assay.rollout.stream import GroupStream
 from assay.sync import in_own_thread
 from assay.train.learner import Learner
@@ -41,7 +48,7 @@ class StepData:
     """The rollouts that the samples come from."""
 
 
-class Source:
+class Source(Protocol):
     """Gives the learner the samples of each step. By default these depend on the step alone."""
 
     temperature: float
@@ -51,14 +58,15 @@ class Source:
 
     async def publish(self, learner: Learner, step: int) -> None:
         """Load the learner's new weights before step `step`."""
+        return
 
+    @abstractmethod
     async def next(self, step: int) -> StepData:
         """The samples of step `step` (from 0)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def longest(self, tokens: int) -> list[Sample]:
         """Samples of at least `tokens` tokens, if a step has so many, the longest that may come."""
-        raise NotImplementedError
 
     @property
     def position(self) -> dict[str, Any]:
@@ -67,9 +75,11 @@ class Source:
 
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
+        return
 
     async def close(self) -> None:
         """Stop all background work."""
+        return
 
 
 class DatasetSource(Source):
@@ -198,7 +208,7 @@ class RolloutSource(Source):
             rounds += 1
         learnable = [group if self.is_usable(group) else [] for group in groups]
         samples = to_samples(learnable, self.rollout.max_tokens)
-        metrics = describe(groups) | staleness(groups, step)
+        metrics = describe(groups) | token_balance(groups, learnable) | staleness(groups, step)
         metrics |= describe_held_out(groups, self.context.held_out, self.sets)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
         return StepData(samples, metrics, groups)

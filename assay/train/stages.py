@@ -6,46 +6,41 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 
 from assay import environments, rewards
 from assay.algorithms import algorithms
-from assay.config.load import Plan
+from assay.config.load_settings import Plan
 from assay.config.sections import RunSettings
-from assay.errors import DataError, SettingsError
+from assay.errors import SettingsError, UserError
 from assay.evaluate import plots
-from assay.evaluate.benchmark import axes_of, load_sets
+from assay.evaluate.benchmark import axes_of
 from assay.evaluate.report import Evaluation, label, read_report, write_report
 from assay.maths.seeds import derive
-from assay.policy.checkpoints import best_of, checkpoints_of, newest_whole
-from assay.policy.gguf import as_folder
-from assay.policy.load import (
-    base_model_of,
-    check_quantize,
-    has_config,
-    is_adapted,
-    pick_device,
-    width_of,
-    with_dtype,
-)
+from assay.policy.chat import open_chat
+from assay.policy.checkpoints import best_of
+from assay.policy.load_model import check_quantize, is_adapted, pick_device, with_dtype
+from assay.policy.source import ModelSource, source_of
 from assay.policy.tiny import make_tiny
-from assay.progress import Progress
+from assay.progress import Progress, counted
+from assay.prompts import messages
 from assay.registry import one_line
-from assay.rollout.held_out import hold_out
-from assay.rollout.pairs import tasks_of_pairs
 from assay.sync import run_sync
-from assay.tasks import load
 from assay.tasks.rows import file_rows
-from assay.train.check_settings import check_settings, warn_of_overlap, warn_of_template
+from assay.train.check_settings import check_settings
 from assay.train.folder import LOCK, StageFolder, locked
+from assay.train.inputs import inputs_of
 from assay.train.learner import Learner, OpenLearner
 from assay.train.loop import train
 from assay.train.optimizer import WIDTH, with_default_lr
+from assay.train.reward_trial import try_rewards
 from assay.train.run import BASE, Stage, open_run
-from assay.types import Task
+from assay.train.stage_tasks import load_stage_tasks
 
 log = logging.getLogger(__name__)
+PLAIN = "single_turn"
+"""The environment whose rollouts are one reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +65,14 @@ def run_plan(
     plan: Plan,
     *,
     fresh: bool = False,
+    allow_changes: bool = False,
     progress: Progress | None = None,
     make_learner: OpenLearner = Learner,
 ) -> PlanOutcome:
     """Run every stage of the plan: finished stages are skipped, a stopped stage continues.
 
-    `fresh` deletes the run's folder first. Raises UserError before anything is written when
+    `fresh` deletes the run's folder first. `allow_changes`: a stopped stage continues with tasks,
+    plug-ins or a model whose content has changed. Raises UserError before anything is written when
     settings, tasks or models cannot be used, or when another trainer uses the folder.
     """
     progress = progress or Progress()
@@ -90,12 +87,18 @@ def run_plan(
     with locked(run_folder):
         if fresh:
             _clear(run_folder)
+        for stage in () if allow_changes else stages:
+            StageFolder(stage.settings).check_inputs(stage.inputs)
         for stage, anew in zip(stages, plan.starts_anew, strict=True):
-            settings = with_start(stage, None if anew else previous)
-            folder = StageFolder(settings)
-            base = BASE if stage is stages[0] else f"{settings.stage} {BASE}"
-            stage = replace(stage, settings=settings, base=base if anew else "")
-            finished = run_sync(_run_stage(stage, progress, make_learner))
+            base = BASE if stage is stages[0] else f"{stage.settings.stage} {BASE}"
+            stage = with_start(stage, None if anew else previous)
+            folder = StageFolder(stage.settings)
+            stage = replace(stage, base=base if anew else "")
+            try:
+                finished = run_sync(_run_stage(stage, progress, make_learner))
+            except UserError:
+                folder.forget_unopened()
+                raise
             previous, best = folder.latest(), best_of(folder.path)
             _draw(plan, run_folder)
             if not finished:
@@ -123,7 +126,8 @@ def _advice(evaluations: Sequence[Evaluation], folders: Mapping[str, StageFolder
 
 
 def _rate(result: Evaluation) -> str:
-    return f"{result.pass_at[1]:.1%} [{result.interval.low:.1%}, {result.interval.high:.1%}]"
+    lost = f", {result.lost} lost" if result.dropped else ""
+    return f"{result.pass_at[1]:.1%} [{result.interval.low:.1%}, {result.interval.high:.1%}]{lost}"
 
 
 def prepare_all(
@@ -134,38 +138,44 @@ def prepare_all(
     """
     stages, adapted = [], False
     for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
-        settings = with_checkpoint(settings)
-        adapted = is_adapted(settings.policy) or (adapted and not anew)
+        model = source_of(settings.policy, StageFolder(settings).started_from())
+        settings = with_model(settings, model.name)
+        adapted = is_adapted(settings.policy, model) or (adapted and not anew)
         with plan.blaming(settings.stage):
-            stages.append(prepare(settings, adapted, dry_run=dry_run, progress=progress))
+            stages.append(prepare(settings, model, adapted, dry_run=dry_run, progress=progress))
     for sft, rl in [] if dry_run else pairwise(stages):
         if (sft.algorithm.learns_from, rl.algorithm.learns_from) == ("dialogues", "rollouts"):
-            warn_of_template(sft.settings, sft.tasks[0], rl.settings, rl.tasks[0])
+            warn_of_template(sft, rl)
     return stages
 
 
-def with_checkpoint(settings: RunSettings) -> RunSettings:
-    """The settings with a checkpoint as `policy.model` where that is the folder of a run or stage:
-    the one that this stage has started from, else the last stage's best, or else the newest whole
-    one. Raises DataError where all are broken.
+def warn_of_template(sft: Stage, rl: Stage) -> None:
+    """Log a warning, with both prompts, where a chat model learns from rows without tests, which
+    get no template, and is then asked with one. Rows of messages say themselves what is asked.
     """
-    checkpoints = checkpoints_of(Path(settings.policy.model))
-    if not checkpoints:
-        return settings
-    best, start = best_of(checkpoints[-1].parents[1]), StageFolder(settings).started_from()
-    model = next((path for path in checkpoints if path.resolve() == start), None)
-    model = model or newest_whole([*checkpoints, *([best] if best else [])])
-    return settings.model_copy(
-        update={"policy": settings.policy.model_copy(update={"model": str(model)})}
-    )
+    row, task = sft.tasks[0], rl.tasks[0]
+    if row.checks or row.messages or sft.model.shape:
+        return
+    learned = messages(row, "", sft.settings.prompt)[-1].content
+    prompt = messages(task, "", rl.settings.prompt)[-1].content
+    if learned != row.prompt or prompt == task.prompt:
+        return
+    if open_chat(sft.model.load_tokenizer(), sft.settings.policy.chat, ()).has_template:
+        log.warning(
+            "stage %r learns to answer %r, and stage %r asks %r: rows without tests get no"
+            " template; set prompt.template in the first, or give its rows tests",
+            sft.settings.stage, learned, rl.settings.stage, prompt,
+        )  # fmt: skip
 
 
 def prepare(
-    settings: RunSettings, adapted: bool, *, dry_run: bool = False, progress: Progress | None = None
-) -> Stage:
+    settings: RunSettings, model: ModelSource, adapted: bool, *, dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Stage:  # fmt: skip
     """Check a stage's settings and load its tasks. Raises UserError for what cannot be used.
 
-    `adapted` says whether adapters are trained, here or in the stage before.
+    `model` is what the stage's `policy.model` stands for. `adapted` says whether adapters are
+    trained, here or in the stage before.
     """
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     if algorithm.pairs:
@@ -173,61 +183,38 @@ def prepare(
     reward = rewards.build(settings.rewards)
     if settings.evaluate:
         axes_of(settings.evaluate)
-    environment = environments.build(settings.environment)
+    environment = environments.build(settings.environment, settings.judge.servers)
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)
-    if settings.policy.model != "tiny":
-        base = base_model_of(settings.policy.model)
-        if not dry_run:
-            as_folder(base, progress)
-    judged = algorithm.learns_from == "rollouts"
-    tasks, sets = _training_tasks(settings, judged)
-    if algorithm.pairs and not tasks:
-        tasks = tasks_of_pairs(Path(algorithm.pairs))
-    count = settings.tasks.held_out if judged else 0
-    seed = derive(settings.seed, "held_out")
-    tasks, held_out = hold_out(tasks, count, seed, settings.tasks.spec)
-    evaluation_tasks = load_sets(settings.evaluate, environment) if settings.evaluate else {}
-    environments.require_fit(environment, tasks, settings.tasks.spec)
-    for spec, (bench, bench_tasks) in product(settings.tasks.train, evaluation_tasks.items()):
-        tasks_of_spec = [task for task in tasks if sets[task.id] == spec]
-        warn_of_overlap(settings.stage, spec, tasks_of_spec, bench, bench_tasks)
-    width = WIDTH
-    if has_config(settings.policy, dry_run):
-        settings = settings.model_copy(update={"policy": with_dtype(settings.policy)})
-        width = width_of(settings.policy)
+    if not dry_run:
+        model = model.converted(progress)
+    tasks = load_stage_tasks(settings, algorithm, environment)
+    facts = model.facts if model.is_here or not dry_run else None
+    if facts:
+        policy = with_dtype(settings.policy, facts.width)
+        settings = settings.model_copy(update={"policy": policy})
+    width = facts.width if facts else WIDTH
     settings = with_default_lr(settings, algorithm.learns_from, adapted, width)
-    check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
-    return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, sets, held_out)
-
-
-def _training_tasks(settings: RunSettings, judged: bool) -> tuple[list[Task], dict[str, str]]:
-    """The tasks of all training sets, and the set of each by its id. Raises DataError where two
-    sets have tasks of one id.
-    """
-    tasks: list[Task] = []
-    sets: dict[str, str] = {}
-    for spec in settings.tasks.train:
-        for task in load(spec, limit=settings.tasks.limit, judged=judged):
-            if task.id in sets:
-                raise DataError(
-                    f"{spec} and {sets[task.id]} both have a task {task.id!r}; rename one"
-                )
-            sets[task.id] = spec
-            tasks.append(replace(task, checks=task.checks[: settings.tasks.checks]))
-    return tasks, sets
+    check_settings(settings, algorithm.learns_from, tasks.train, adapted, facts)
+    if algorithm.learns_from == "rollouts" and tasks.train and environment.name == PLAIN:
+        try_rewards(reward, tasks.train[0])  # other environments have turns that no trial has
+    inputs = {} if dry_run else inputs_of(settings, model, tasks)
+    return Stage(
+        settings, model, algorithm, reward, environment, tasks.train, tasks.evaluation, tasks.sets,
+        tasks.held_out, inputs,
+    )  # fmt: skip
 
 
 async def _run_stage(stage: Stage, progress: Progress, make_learner: OpenLearner) -> bool:
     async with open_run(stage, progress, make_learner) as run:
         size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
-        where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
+        where = f"step {run.done} of {run.steps}" if run.done else counted(run.steps, "step")
         where = "finished" if run.done >= run.steps else where
         rate = f"learning rate {stage.settings.optimizer.lr:g}"
         dtype, device = stage.settings.policy.dtype, run.learner.policy.device
         trained = f"{size / 1e6:.2f}M trained parameters in {dtype} on {device}"
         pieces = f"micro-batches of {run.learner.micro_batch_tokens:,} tokens"
-        tasks = f"{len(stage.tasks)} tasks"
+        tasks = counted(len(stage.tasks), "task")
         line = f"{stage.settings.stage}: {where}, {tasks}, {trained}, {rate}, {pieces}"
         progress.say(line, result=True)
         await train(run)
@@ -253,19 +240,28 @@ def _clear(run_folder: Path) -> None:
             path.unlink()
 
 
-def with_start(stage: Stage, previous: Path | None) -> RunSettings:
-    """The stage's settings with the model that it starts from, which is made if it is `tiny`."""
-    folder, policy = StageFolder(stage.settings), stage.settings.policy
-    tiny = not previous and policy.model == "tiny"
-    model = str(folder.start if tiny else previous or policy.model)
-    settings = stage.settings.model_copy(
-        update={"policy": policy.model_copy(update={"model": model})}
-    )
-    StageFolder(settings).check()
+def with_start(stage: Stage, previous: Path | None) -> Stage:
+    """The stage with the model that it starts from: that of the stage before, or its own, which is
+    made if it is the built-in one.
+    """
+    folder = StageFolder(stage.settings)
+    built_in = None if previous else stage.model.shape
+    name = str(folder.start if built_in else previous or stage.model.name)
+    stage = replace(stage, settings=with_model(stage.settings, name))
+    folder = StageFolder(stage.settings)
+    folder.check()
     folder.forget_unsaved()
-    if tiny:
-        make_tiny(folder.start, stage.tasks, policy.tiny, derive(settings.seed, "tiny"))
-    return settings
+    if built_in:
+        make_tiny(folder.start, stage.tasks, built_in, derive(stage.settings.seed, "tiny"))
+    if built_in or previous:
+        stage = replace(stage, model=source_of(stage.settings.policy))
+    return stage
+
+
+def with_model(settings: RunSettings, name: str) -> RunSettings:
+    """The settings with another name as `policy.model`."""
+    policy = settings.policy.model_copy(update={"model": name})
+    return settings.model_copy(update={"policy": policy})
 
 
 def _draw(plan: Plan, run_folder: Path) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "grpo.md"
 SIX = (
     "algorithms/grpo.py",
-    "algorithms/options.py",
+    "algorithms/shared_settings.py",
     "algorithms/policy_gradient.py",
     "algorithms/reward_shaping.py",
     "maths/losses.py",

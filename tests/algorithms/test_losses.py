@@ -92,16 +92,29 @@ def test_importance_sampling_weights_the_loss_by_learner_over_engine(
 
 
 @pytest.mark.parametrize("name", ["gspo", "rloo"])
-def test_algorithms_of_whole_completions_correct_whole_completions_by_default(name: str) -> None:
-    engine = LOGPROBS - torch.tensor([[0.0, FOUR, TWO], [0.0, -FOUR, 0.0]])
+def test_algorithms_of_whole_completions_weight_each_token_by_its_own_ratio_by_default(
+    name: str,
+) -> None:
+    # token ratios of 4, truncated at 2, and 1/2; the completion's product is 2
+    engine = LOGPROBS - torch.tensor([[0.0, FOUR, -TWO], [0.0, -FOUR, 0.0]])
     given = batch(old_logprobs=None, logprobs=engine)
-    # the first is 4 x 2 = 8 times as likely as for the engine, truncated at 2; the second 1/4 times
-    assert losses(name, given) == pytest.approx([-2.0, -2.0, 0.25])
-    # token ratios of 4 and 1/2: the completion's product is 2, other algorithms weight each token
-    engine[0, 2] = LOGPROBS[0, 2] + TWO
-    given = batch(old_logprobs=None, logprobs=engine)
-    assert losses("grpo", given) == pytest.approx([-2.0, -0.5, 0.25])
-    assert losses(name, given) == pytest.approx([-2.0, -2.0, 0.25])
+    assert losses(name, given) == losses("grpo", given) == pytest.approx([-2.0, -0.5, 0.25])
+    product = losses(name, given, importance_sampling="sequence_truncate")
+    assert product == pytest.approx([-2.0, -2.0, 0.25])
+
+
+def test_the_spread_of_importance_weights_shows_what_their_mean_hides() -> None:
+    mask = torch.tensor([[False, True, True]])
+    engine = torch.tensor([[0.0, math.log(2), math.log(2 / 3)]]) + LOGPROBS[:1]
+    rows = {"weights": torch.ones(1, 1), "groups": torch.tensor([0]), "mask": mask}
+    given = batch(old_logprobs=None, logprobs=engine, advantages=ADVANTAGES[:1], **rows)
+    output = ModelOutput(LOGPROBS[:1], torch.ones(1, 3))
+    _, numbers = algorithms["rloo"].build({"name": "rloo"}).loss(output, given)
+    weights, spread = (
+        numbers[name][mask] for name in ("importance_weight", "importance_weight_spread")
+    )
+    assert weights.tolist() == pytest.approx([0.5, 1.5])
+    assert (weights.mean().item(), spread.mean().item()) == pytest.approx((1.0, 0.5))
 
 
 @pytest.mark.parametrize(

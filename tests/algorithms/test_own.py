@@ -17,7 +17,7 @@ from tests.algorithms.test_losses import LOGPROBS, batch
 
 PLUGIN = """\
 from assay.algorithms.base import algorithm
-from assay.algorithms.options import PolicyGradientSettings
+from assay.algorithms.shared_settings import PolicyGradientSettings
 from assay.algorithms.policy_gradient import build, clipped_loss
 
 

@@ -17,7 +17,7 @@ import torch
 from assay.algorithms import algorithms
 from assay.config.sections import PolicySettings
 from assay.errors import TrainingError
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.train.learner import Learner
 from assay.train.ranks import Ranks
 from tests.policies import random_samples, run_settings, tiny_policy

@@ -19,7 +19,7 @@ import torch
 from assay.algorithms import algorithms
 from assay.errors import AssayError
 from assay.policy.forward import layout_of
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from assay.registry import one_line
 from assay.train.learner import Learner
 from assay.train.ranks import Ranks

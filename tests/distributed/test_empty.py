@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from assay.distributed.empty import describe
 from assay.errors import ModelError
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from tests.policies import tiny_policy
 
 

@@ -176,7 +176,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_job_with_one_error_that_names_it(
     config, metrics = tmp_path / "run.toml", tmp_path / "ranks" / "sft" / "metrics.jsonl"
     config.write_text(TOML.replace("STEPS", "100000"))
     words = "assay", "train", str(config), "--folder", str(tmp_path)
-    with started(2, *words, "--learner.rank_minutes", "0.1") as process:
+    with started(2, *words, "--learner.rank_minutes", "0.3") as process:
         while not (metrics.is_file() and metrics.read_text().count("\n") > 3):
             assert process.poll() is None
             time.sleep(0.1)

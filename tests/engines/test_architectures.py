@@ -16,11 +16,11 @@ import transformers
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
-from assay.engines.open import open_engine
+from assay.engines.open_engine import open_engine
 from assay.engines.torch import TorchEngine, fused
 from assay.engines.torch.cache_probe import choose_cache
 from assay.errors import ModelError
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 
 SHAPE = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,

@@ -14,7 +14,7 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.torch.fused import FusedDecoder, is_fusible
 from assay.engines.torch.kv_cache import KVCache
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from tests.policies import checkpoint, tiny_policy
 
 TEXTS = [(5, 9, 7), (11,), (5, 9, 7), (8, 4, 6, 2, 3)] * 3

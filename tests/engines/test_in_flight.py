@@ -16,7 +16,7 @@ import torch
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
-from assay.engines.open import open_engine
+from assay.engines.open_engine import open_engine
 from assay.engines.torch import TorchEngine, decode_loop
 from assay.engines.torch import engine as engine_file
 from assay.engines.torch.decode_loop import Outbox
@@ -24,7 +24,7 @@ from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import TransformersCache
 from assay.errors import SettingsError
 from assay.policy.forward import forward
-from assay.policy.load import Policy, _compute_head_in_float32, _enable_gradient_checkpointing
+from assay.policy.load_model import Policy, _compute_head_in_float32, _enable_gradient_checkpointing
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
 from tests.policies import seven_tokens

@@ -19,7 +19,7 @@ from assay.engines.torch.kv_cache import ATTENTION, KVCache
 from assay.engines.torch.layer_cache import LayerCache
 from assay.engines.torch.prefill import TransformersCache, next_logits
 from assay.errors import ModelError
-from assay.policy.load import load_policy
+from assay.policy.load_model import load_policy
 from tests.policies import checkpoint, tiny_policy
 
 TEXTS = [(5, 9, 7), (11,), (5, 9, 7), (8, 4, 6, 2, 3)]

@@ -22,7 +22,7 @@ from assay.engines.torch.prefill import prefill
 from assay.errors import MachineError
 from assay.maths.seeds import derive
 from assay.policy.forward import forward
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.rollout.prompter import Prompter
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample

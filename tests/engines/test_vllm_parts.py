@@ -20,11 +20,12 @@ from pydantic import ValidationError
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.completions import PendingCompletion, StopChecker
-from assay.engines.vllm.client import Chunk, Client
+from assay.engines.vllm.client import Chunk, Client, GoneError
 from assay.engines.vllm.engine import extended
 from assay.engines.vllm.server import ServerProcess
 from assay.engines.vllm.weight_probe import WeightProbe
 from assay.errors import MachineError
+from tests.endpoints import endpoint
 from tests.policies import tiny_policy
 
 T = TypeVar("T")
@@ -224,3 +225,29 @@ def test_a_connection_that_the_server_has_hung_up_on_is_replaced_by_another(tmp_
 
     asyncio.run(asyncio.wait_for(test(), LIMIT))
     assert served == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]", b"null", b"{}", b'{"choices": null}', b'{"choices": []}', b'{"choices": [null]}',
+        b'{"choices": [{"token_ids": null, "logprobs": null}]}', b'{"error": "busy"}', b"",
+        b"<html>",
+        b'{"choices": [{"token_ids": [1], "logprobs": {"content": [{}]}, "weight_versions": []}]}',
+    ],
+)  # fmt: skip
+def test_an_answer_of_a_server_without_a_completion_is_named_and_the_server_given_up(
+    body: bytes,
+) -> None:
+    async def call() -> None:
+        client = Client(stub.url.removesuffix("/v1"))
+        try:
+            await client.generate(None, (1, 2), Sampling(4), (), ())
+        finally:
+            await client.close()
+
+    headers = {"Content-Type": "application/json"}
+    with endpoint(lambda *_: (200, body, headers)) as stub, pytest.raises(GoneError) as raised:
+        asyncio.run(call())
+    assert body.decode()[:9] in str(raised.value)
+    assert "\n" not in str(raised.value)

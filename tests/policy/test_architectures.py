@@ -19,7 +19,7 @@ from assay.engines.torch import TorchEngine
 from assay.errors import ModelError
 from assay.policy.chat import open_chat
 from assay.policy.forward import forward, layout_of
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from assay.policy.tiny import make_tiny
 from assay.train.batch import to_batch
 from assay.types import Sample

@@ -11,7 +11,7 @@ import pytest
 from assay.config.sections import PolicySettings
 from assay.errors import SettingsError
 from assay.policy.chat import Chat
-from assay.policy.load import load_policy
+from assay.policy.load_model import load_policy
 from assay.rollout.prompter import Prompter
 from tests.policies import TASKS, checkpoint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import re
 import resource
 import zipfile
@@ -17,13 +18,14 @@ import pytest
 import torch
 
 from assay.config.evaluation import EvaluationRun
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.config.sections import EvaluateSettings, LoraSettings, PolicySettings
 from assay.errors import ModelError, UserError
 from assay.evaluate import evaluate
 from assay.policy import gguf
 from assay.policy.gguf import as_folder
-from assay.policy.load import context_of_model, load_policy, tokenizer_source
+from assay.policy.load_model import load_policy
+from assay.policy.source import source_of
 from assay.progress import Progress
 from assay.train.export import export
 from assay.train.forecast import forecast
@@ -77,13 +79,23 @@ def test_the_tokenizer_splits_digits_off_and_has_the_files_template_and_end_toke
     assert tokenizer.eos_token_id == model.config.eos_token_id
 
 
-def test_a_file_is_converted_once_and_again_when_it_changes(tmp_path: Path, cache: Path) -> None:
+def test_a_file_is_converted_once_and_again_when_its_content_changes(
+    tmp_path: Path, cache: Path
+) -> None:
     file, _ = llama_gguf(tmp_path)
     lines = StringIO()
     folders = [as_folder(str(file), Progress(lines)) for _ in range(2)]
+    times = file.stat()
     file.touch()
     folders.append(as_folder(str(file), Progress(lines)))
-    assert folders[0] == folders[1] != folders[2]
+    with file.open("r+b") as opened:  # a weight, at the same size and time
+        opened.seek(-1, os.SEEK_END)
+        last = opened.read(1)
+        opened.seek(-1, os.SEEK_END)
+        opened.write(bytes([last[0] ^ 1]))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    folders.append(as_folder(str(file), Progress(lines)))
+    assert folders[0] == folders[1] == folders[2] != folders[3]
     assert lines.getvalue().count("dequantised") == 2
 
 
@@ -99,9 +111,11 @@ def test_two_that_convert_at_once_both_get_the_one_folder(tmp_path: Path, cache:
 
 def test_settings_ask_a_gguf_file_for_its_context_and_tokenizer(tmp_path: Path) -> None:
     file, model = llama_gguf(tmp_path)
-    settings = PolicySettings(model=str(file))
-    assert context_of_model(settings) == model.config.max_position_embeddings
-    assert tokenizer_source(settings.model) == as_folder(settings.model)
+    source = source_of(PolicySettings(model=str(file)))
+    assert (source.kind, source.is_here, source.path) == ("gguf", False, file.resolve())
+    converted = source.converted()
+    assert converted.facts.context == model.config.max_position_embeddings
+    assert converted.tokenizer == converted.base == as_folder(str(file))
 
 
 def test_an_adapter_on_a_gguf_file_names_the_folder_as_its_base(tmp_path: Path) -> None:

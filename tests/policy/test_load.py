@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.forward import forward
-from assay.policy.load import Policy, base_model_of, load_policy, with_dtype
+from assay.policy.load_model import Policy, load_policy, with_dtype
+from assay.policy.source import source_of
 from assay.train.batch import to_batch
 from assay.types import Sample
 from tests.policies import change_json, checkpoint, tiny_policy
@@ -55,6 +57,43 @@ def test_a_generation_config_that_no_one_could_save_is_refused_before_training(
     made = checkpoint(tmp_path, "llama")
     change_json(made / "generation_config.json", early_stopping=True, num_beams=1)
     refused(made, ModelError, r"generation_config\.json.*early_stopping.*fix or delete")
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "shapes"),
+    [
+        ("vocab_size", 400, r"\[300, 64\] in the file, and \[400, 64\]"),
+        ("vocab_size", 200, r"\[300, 64\] in the file, and \[200, 64\]"),
+        ("intermediate_size", 128, r"\[64, 96\] in the file, and \[64, 128\]"),
+        ("num_hidden_layers", 3, r"no file has model\.layers\.2\.\S+ and 8 more"),
+    ],
+)
+def test_weights_that_do_not_fit_their_configuration_are_named_with_both_shapes(
+    tmp_path: Path, size: str, value: int, shapes: str
+) -> None:
+    made = checkpoint(tmp_path, "llama")
+    change_json(made / "config.json", **{size: value})
+    refused(made, ModelError, f"do not fit its config.json: .*{shapes}")
+
+
+def test_a_weight_that_no_file_has_is_refused_and_never_made_up(tmp_path: Path) -> None:
+    made = checkpoint(tmp_path, "llama")
+    tensors = load_file(made / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, made / "model.safetensors", {"format": "pt"})
+    refused(made, ModelError, r"no file has model\.layers\.1\.mlp\.up_proj\.weight; download")
+
+
+def test_tokens_without_an_embedding_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = checkpoint(tmp_path, "llama")
+    tokenizer = load(made).chat.tokenizer
+    assert "without one" not in caplog.text
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(made)
+    load(made)
+    assert "300 embeddings, and its tokenizer 1 tokens without one, such as '<new>'" in caplog.text
 
 
 def test_a_truncated_weights_file_is_the_models_fault(tmp_path: Path) -> None:
@@ -124,7 +163,7 @@ def test_an_adapter_finds_its_model_from_any_working_directory(
     monkeypatch.chdir(tmp_path / "elsewhere")
     tokens = torch.arange(20).unsqueeze(0)
     for name in ("one", "two"):
-        assert base_model_of(str(tmp_path / name)) == str(made)
+        assert source_of(PolicySettings(model=str(tmp_path / name))).base == str(made)
         with torch.no_grad():
             assert torch.equal(
                 load(tmp_path / name).model(tokens).logits, policy.model(tokens).logits
@@ -140,9 +179,9 @@ def test_a_path_of_a_model_is_told_from_a_name_on_the_hub(
         (tmp_path / file).touch()
     for name in ("./mien", "~/mien", "a/b/c", "runs/mien", "out/mien", "out/mine/fst", "mien.gguf"):
         with pytest.raises(ModelError, match=f"'{name}' does not exist"):
-            base_model_of(name)
+            source_of(PolicySettings(model=name))
     for name in ("tiny", "mine", "org/model", "org/model-2.5b", "other/model"):
-        assert base_model_of(name) == name
+        assert source_of(PolicySettings(model=name)).base == name
 
 
 @pytest.mark.parametrize(("kind", "context"), [("llama", 2048), ("gpt2", 1024)])
@@ -268,7 +307,7 @@ def test_a_speech_model_is_refused_by_name(tmp_path: Path) -> None:
 def test_wide_models_compute_in_bfloat16_where_the_processor_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, width: int, has_instructions: bool, dtype: str
 ) -> None:
-    monkeypatch.setattr("assay.policy.load.has_bfloat16", lambda: has_instructions)
-    asked = PolicySettings.model_validate({"device": "cpu", "tiny": {"width": width}})
-    assert with_dtype(asked).dtype == dtype
-    assert with_dtype(asked.model_copy(update={"dtype": "float32"})).dtype == "float32"
+    monkeypatch.setattr("assay.policy.load_model.has_bfloat16", lambda: has_instructions)
+    asked = PolicySettings(device="cpu")
+    assert with_dtype(asked, width).dtype == dtype
+    assert with_dtype(asked.model_copy(update={"dtype": "float32"}), width).dtype == "float32"

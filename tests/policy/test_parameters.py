@@ -12,7 +12,7 @@ from torch import Tensor
 
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import ModelError, SettingsError
-from assay.policy.load import Policy, check_quantize
+from assay.policy.load_model import Policy, check_quantize
 from tests.policies import tiny_policy
 
 TOKENS = torch.arange(2, 42).reshape(2, 20)

@@ -9,7 +9,7 @@ import torch
 
 from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.errors import ModelError, SettingsError
-from assay.policy.load import Policy, load_policy, pick_device
+from assay.policy.load_model import Policy, load_policy, pick_device
 from assay.policy.tiny import make_tiny
 from assay.rollout.prompter import Prompter
 from assay.types import Check, Task

@@ -10,7 +10,7 @@ import pytest
 
 from assay.config.sections import PolicySettings
 from assay.errors import ModelError
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.policy.tokenizer import encode_within
 from assay.rollout.prompter import Prompter
 from assay.types import Check, Task

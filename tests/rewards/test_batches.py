@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.errors import RolloutLostError, UserError
 from assay.judge import AnyJudge, Judge
 from assay.rewards import BatchFunction, build, rewards

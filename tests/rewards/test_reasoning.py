@@ -93,7 +93,8 @@ def test_a_server_that_fails_is_asked_again_and_then_the_rollout_is_lost_not_sco
     with endpoint(*[(500, "")] * 4) as server:
         (lost,) = scored(server, GOOD)
     assert (lost.score, len(server.asked)) == (None, 4)
-    assert "the endpoint of rewards.reasoning failed" in str(lost.failure)
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    assert f"the endpoint of rewards.reasoning, {url}, failed" in str(lost.failure)
 
 
 def test_an_endpoint_that_refuses_ends_the_run_with_what_it_said() -> None:

@@ -102,7 +102,8 @@ def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None
     assert len(to_samples(groups)) == 4
     assert describe(groups) == pytest.approx(
         {
-            "rollout/failed": 1.0, "reward/tests": 0.25, "reward/mean": 0.25,
+            "rollout/failed": 1.0, "rollout/unjudged": 0.0,
+            "reward/tests": 0.25, "reward/mean": 0.25,
             # rewards 1, 0, 0, 0: the mean of the squares is 1/4, the square of the mean 1/16
             "reward/tests_std": (1 / 4 - 1 / 16) ** 0.5, "reward/std": 3**0.5 / 4,
             "reward/pass_rate": 0.25, "reward/pass@k": 0.5,
@@ -133,7 +134,8 @@ def test_turns_that_are_scored_are_compared_with_the_same_turn() -> None:
 
 
 def test_a_step_that_the_machine_failed_altogether_has_no_reward_rather_than_zero() -> None:
-    assert describe([[rollout(ADD, None, Verdict.INFRA)]]) == {"rollout/failed": 1.0}
+    lost = describe([[rollout(ADD, None, Verdict.INFRA)]])
+    assert lost == {"rollout/failed": 1.0, "rollout/unjudged": 0.0}
 
 
 def test_the_same_task_twice_in_a_step_makes_two_groups() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.engines.base import GenerationRequest
 from assay.errors import DataError
 from assay.evaluate.run_summary import read_held_out
@@ -82,8 +82,8 @@ def test_each_family_has_its_rates_and_what_the_machine_failed_is_in_none(
     metrics = describe_held_out(
         [python, [rolled(Verdict.PASS, language="go")]], {"double": DOUBLE}, {"double": "mine:a"}
     )
-    names = ("rollouts", "paid_pass_rate", "pass_rate", "gap")
-    values = {"python": (4.0, 3 / 4, 1 / 4, 1 / 2), "go": (1.0, 1.0, 1.0, 0.0)}
+    names = ("lost", "rollouts", "paid_pass_rate", "pass_rate", "gap")
+    values = {"python": (2.0, 4.0, 3 / 4, 1 / 4, 1 / 2), "go": (0.0, 1.0, 1.0, 1.0, 0.0)}
     assert metrics == {
         f"held_out/{name}/mine/{language}": value
         for language, numbers in values.items()
@@ -147,7 +147,7 @@ def test_a_policy_that_special_cases_the_paid_checks_shows_the_gap_and_is_warned
     assert "gap/jsonl/python 50.0%" in capsys.readouterr().out
     (warning,) = [one.getMessage() for one in caplog.records if "held out" in one.getMessage()]
     assert warning.startswith("step 8: 50.0% of the completions of jsonl/python pass all checks")
-    row = "| grpo | jsonl/python | 128 | 100.0% | 50.0% | 50.0% |"
+    row = "| grpo | jsonl/python | 128 | 0 | 100.0% | 50.0% | 50.0% |"
     assert row in (outcome.folder / "report.md").read_text()
     (line,) = read_held_out(outcome.folder)
     assert (line.stage, line.rollouts, line.paid, line.passed) == ("grpo", 128, 1.0, 0.5)

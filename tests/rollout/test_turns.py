@@ -74,7 +74,10 @@ def test_what_the_machine_fails_on_any_turn_is_dropped_and_counted(
     assert rollout.failure
     assert rollout.score is None
     assert to_samples([[rollout]]) == []
-    assert describe([[rollout]]) == {"rollout/failed": 1.0}
+    assert describe([[rollout]]) == {
+        "rollout/failed": float(environment == "lossy"),
+        "rollout/unjudged": float(environment != "lossy"),
+    }
 
 
 @environment

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from assay.trackers.health import STEPS, HealthTracker
-from assay.types import Metrics
+from assay.types import Cause, Metrics, Rollout, Task
 
 SOUND = {
     "rollout/failed": 0.0, "learn/skipped": 0.5, "rollout/truncated": 0.1,
@@ -38,9 +38,27 @@ def test_warnings_are_events_and_a_resumed_run_repeats_none_of_them(tmp_path: Pa
     lost = SOUND | {"rollout/failed": 3.0}
     (event,) = track(tmp_path, SOUND, lost)
     assert (event["step"], event["event"]) == (2, "rollout/failed")
-    assert str(event["text"]).startswith("the machine lost 3 rollouts")
+    assert "3 rollouts" in str(event["text"])
     assert track(tmp_path, lost, start_step=2) == [event]
     assert [one["step"] for one in track(tmp_path, lost, start_step=1)] == [2]
+
+
+def test_an_event_names_each_task_that_cannot_be_judged_once_and_says_why(tmp_path: Path) -> None:
+    def lost(name: str, cause: Cause) -> Rollout:
+        return Rollout(Task(name, "", (), "f"), (), None, failure=f"why of {name}", cause=cause)
+
+    groups = [
+        [lost("a", Cause.TASK), lost("a", Cause.TASK)],
+        [lost("b", Cause.REFERENCE)],
+        [lost("c", Cause.MACHINE)],
+    ]
+    for start in range(2):  # a resumed run repeats none
+        tracker = HealthTracker(tmp_path, start_step=start)
+        tracker.rollouts(start + 1, groups)
+        tracker.close()
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["rollout/unjudged/a", "rollout/unjudged/b"]
+    assert "why of a" in events[0]["text"]
 
 
 def test_a_webhook_gets_every_warning_and_its_failure_ends_nothing(
@@ -74,9 +92,9 @@ def test_a_webhook_gets_every_warning_and_its_failure_ends_nothing(
         ("demo/grpo", 1, "rollout/failed"),
         ("demo/grpo", STEPS, "rollout/truncated"),
     ]
-    assert str(posted[0]["text"]).startswith("demo/grpo step 1: the machine lost 3 rollouts")
+    assert str(posted[0]["text"]).startswith("demo/grpo step 1: ")
     (failure,) = [one for one in caplog.messages if "ASSAY_WEBHOOK" in one]
-    assert failure == "the webhook in ASSAY_WEBHOOK failed: HTTPStatusError"
+    assert "HTTPStatusError" in failure
 
 
 @pytest.mark.parametrize(
@@ -104,7 +122,8 @@ def test_a_gap_is_warned_of_for_each_family_once_there_are_enough_rollouts(
     small = SOUND | {"held_out/gap/a/c": 0.09, "held_out/rollouts/a/c": 64.0}
     assert warnings(caplog, *[few] * (2 * STEPS), *[small] * (2 * STEPS)) == []
     (line,) = warnings(caplog, *[many] * (2 * STEPS))
-    assert line.startswith("step 8: 20.0% of the completions of a/c pass all checks that are paid")
+    assert line.startswith("step 8: 20.0% ")
+    assert "a/c" in line
 
 
 def test_one_bad_step_and_sound_ones_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -117,7 +136,8 @@ def test_rollouts_that_the_machine_lost_are_warned_of_at_the_first_step_that_has
 ) -> None:
     lost = SOUND | {"rollout/failed": 3.0}
     (line,) = warnings(caplog, SOUND, lost, lost)
-    assert line.startswith("step 2: the machine lost 3 rollouts")
+    assert line.startswith("step 2: ")
+    assert "3 rollouts" in line
 
 
 def test_a_falling_entropy_under_sft_is_no_collapse(caplog: pytest.LogCaptureFixture) -> None:
@@ -134,4 +154,22 @@ def test_advantages_of_0_are_warned_of_even_where_a_penalty_has_a_gradient(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (line,) = warnings(caplog, *[SOUND | {"learn/advantage_std": 0.0}] * STEPS)
-    assert "100% of the samples have no gradient" in line
+    assert "100%" in line
+
+
+@pytest.mark.parametrize(
+    ("kl_engine", "advice"),
+    [
+        (0.002, "algorithm.importance_sampling = 'token_truncate'"),
+        (0.05, "lower rollout.max_staleness"),
+    ],
+    ids=["products over completions", "tokens that differ"],
+)
+def test_importance_weights_far_from_1_are_warned_of_with_the_setting_that_helps(
+    caplog: pytest.LogCaptureFixture, kl_engine: float, advice: str
+) -> None:
+    spread = {"learn/importance_weight": 1.0, "learn/importance_weight_spread": 0.45}
+    rounded = SOUND | {"learn/importance_weight_spread": 0.03, "learn/kl_engine": 0.002}
+    assert warnings(caplog, *[rounded] * (2 * STEPS)) == []
+    (line,) = warnings(caplog, *[SOUND | spread | {"learn/kl_engine": kl_engine}] * (2 * STEPS))
+    assert advice in line

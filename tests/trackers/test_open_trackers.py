@@ -12,15 +12,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
+import typer
+from typer.main import get_command
 
+from assay.cli import app
 from assay.commands.train import _plans
 from assay.config.sections import RunSettings, TrackerName
 from assay.errors import SettingsError
 from assay.progress import Progress
-from assay.trackers import Tracker, Trackers, open_trackers
+from assay.trackers import Tracker, Trackers, dashboards, open_trackers
 from assay.types import (
     Completion,
     Execution,
@@ -68,9 +71,9 @@ class Kept(Tracker):
         self.seen.append("closed")
 
 
-def opened(names: Sequence[TrackerName], folder: Path) -> Trackers:
+def opened(names: Sequence[TrackerName], folder: Path, start: int = 0) -> Trackers:
     settings = run_settings(trackers=names, name="demo", stage="grpo")
-    return open_trackers(settings, folder, Progress(), start_step=0, total_steps=10)
+    return open_trackers(settings, folder, Progress(), start_step=start, total_steps=10)
 
 
 def test_a_tracker_that_breaks_is_warned_of_once_and_the_others_get_everything(
@@ -143,9 +146,13 @@ def test_a_tracker_whose_package_is_absent_says_what_to_install(
     with pytest.raises(SettingsError, match=rf"pip install -e '\.\[{extra}\]'"):
         opened((name,), tmp_path)
     (tmp_path / name).mkdir()  # as W&B leaves one
+    context = cast(
+        typer.Context, get_command(app).make_context("assay", [], resilient_parsing=True)
+    )
+    context.args = ["--trackers", name]
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SettingsError, match="needs a package"):
-        _plans(Path("arithmetic"), ["--trackers", name], {})
+        _plans(context, Path("arithmetic"), {})
 
 
 def test_tensorboard_gets_every_number_under_its_step(tmp_path: Path) -> None:
@@ -157,6 +164,75 @@ def test_tensorboard_gets_every_number_under_its_step(tmp_path: Path) -> None:
     trackers.close()
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [(event.step, event.value) for event in events.Scalars("reward/mean")] == [(3, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("start", "kept"), [(2, [(0, 0.5), (1, 1.0), (2, 1.0), (3, 7.0)]), (0, [(3, 7.0)])],
+    ids=["from a checkpoint", "without one"],
+)  # fmt: skip
+def test_tensorboard_shows_no_step_twice_after_a_resume(
+    tmp_path: Path, start: int, kept: list[tuple[int, float]]
+) -> None:
+    pytest.importorskip("tensorboard", reason="the extra `tb` is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trackers = opened(("tensorboard",), tmp_path)
+    trackers.track(0, {"loss": 0.5})
+    for step in (1, 2, 3, 4):
+        trackers.track(step, {"loss": 1.0})
+    trackers.close()
+    resumed = opened(("tensorboard",), tmp_path, start)
+    resumed.track(3, {"loss": 7.0})
+    resumed.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == kept
+
+
+class History:
+    """What W&B's or trackio's `init` returns: it keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+
+    def init(self, **arguments: object) -> History:
+        return self
+
+    def log(self, values: dict[str, object]) -> None:
+        self.rows.append(values)
+
+    def finish(self) -> None:
+        pass
+
+    def define_metric(self, *names: object, **options: object) -> None:
+        pass
+
+    Table = Trace = staticmethod(lambda *parts, **columns: "samples")
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_dashboard_whose_history_only_grows_gets_no_step_twice_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: TrackerName
+) -> None:
+    history = History()
+    monkeypatch.setattr(dashboards, "require_package", lambda tracker: None)
+    monkeypatch.setattr(dashboards, "import_module", lambda package: history)
+    for stage, start, steps in (("sft", 0, (1, 2, 3)), ("sft", 1, (2, 3, 4)), ("grpo", 0, (1, 2))):
+        settings = run_settings(trackers=(name,), name="demo", stage=stage)
+        folder = tmp_path / "demo" / stage
+        folder.mkdir(parents=True, exist_ok=True)
+        trackers = open_trackers(settings, folder, Progress(), start_step=start, total_steps=4)
+        for step in steps:
+            trackers.rollouts(step, [[ROLLOUT]])
+            trackers.track(step, {"loss": 1.0})
+            trackers.track(step, {"evaluate/pass@1": 0.5})
+        trackers.close()
+    for metric in ("loss", "evaluate/pass@1"):
+        steps_of = {
+            stage: [row[f"{stage}/step"] for row in history.rows if f"{stage}/{metric}" in row]
+            for stage in ("sft", "grpo")
+        }
+        assert steps_of == {"sft": [1, 2, 3, 4], "grpo": [1, 2]}
+    assert [row["sft/step"] for row in history.rows if "sft/samples" in row] == [1]
 
 
 ROLLOUT = Rollout(
@@ -172,22 +248,22 @@ def test_wandb_gets_the_settings_a_table_and_one_run_for_all_stages_and_resumes(
     wandb = pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     ids = set()
-    for stage in ("sft", "grpo", "grpo"):
+    for stage, step in (("sft", 1), ("grpo", 1), ("grpo", 11)):
         settings = run_settings(
             trackers=("wandb",), name="demo", stage=stage,
             dashboard={"project": "mine"},
         )  # fmt: skip
         folder = tmp_path / "demo" / stage
         folder.mkdir(parents=True, exist_ok=True)
-        trackers = open_trackers(settings, folder, Progress(), start_step=0, total_steps=10)
+        trackers = open_trackers(settings, folder, Progress(), start_step=step - 1, total_steps=20)
         run = wandb.run
         ids.add(run.id)
         assert (run.project, run.name) == ("mine", "demo")
         assert run.config[stage]["algorithm"] == {"name": "grpo"}
-        trackers.rollouts(1, [[ROLLOUT]])
-        trackers.track(1, {"reward/mean": 0.25})
+        trackers.rollouts(step, [[ROLLOUT]])
+        trackers.track(step, {"reward/mean": 0.25})
         summary = run.summary
-        assert (summary[f"{stage}/reward/mean"], summary[f"{stage}/step"]) == (0.25, 1)
+        assert (summary[f"{stage}/reward/mean"], summary[f"{stage}/step"]) == (0.25, step)
         assert summary[f"{stage}/samples"]["nrows"] == 1
         trackers.close()
     assert ids == {(tmp_path / "demo/wandb_id").read_text()}
@@ -195,8 +271,11 @@ def test_wandb_gets_the_settings_a_table_and_one_run_for_all_stages_and_resumes(
     assert len(files) == 3
     for what in (b'"tasks_per_step"', b"grpo/reward/mean", b"grpo/samples"):
         assert any(what in file for file in files), f"{what!r} is not in the offline files"
-    (table, *_) = tmp_path.rglob("*samples*.table.json")
-    assert json.loads(table.read_text())["data"] == [[1, "add", "Add.", "x", "wrong", 0.5]]
+    tables = {
+        tuple(json.loads(table.read_text())["data"][0])
+        for table in tmp_path.rglob("*samples*.table.json")
+    }
+    assert tables == {(step, "add", "Add.", "x", "wrong", 0.5) for step in (1, 11)}
 
 
 def test_trackio_gets_every_metric_of_all_stages_and_traces_under_one_run(

@@ -90,6 +90,7 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "tests": [],
         "calls": [],
         "advantages": None,
+        "cause": "program",
     }
 
 

@@ -18,7 +18,7 @@ FOLDERS: Any = {
 def measured(name: str, rate: float, low: float, high: float, tasks: str = "drills:test") -> Any:
     return SimpleNamespace(
         name=name, pass_at={1: rate}, interval=Interval(low, high), tasks_spec=tasks,
-        temperature=1.0,
+        temperature=1.0, dropped=0, lost="0",
     )  # fmt: skip
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.algorithms import algorithms
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.errors import SettingsError
-from assay.policy.load import is_adapted
+from assay.policy.load_model import is_adapted
+from assay.policy.source import source_of
 from assay.train import check_settings as check_settings_module
 from assay.train.check_settings import check_settings
 from assay.train.stages import prepare_all, run_plan
+from assay.types import OwnTests, RepositoryTests, Task
 from tests.policies import TASKS, checkpoint, run_settings
 from tests.policy.test_chat import CHATML
 
@@ -31,7 +34,9 @@ HELD_OUT = {"tasks": "drills:test"}
 def look(**changes: Any) -> None:
     settings = run_settings(**SOUND | changes)
     learns_from = algorithms[settings.algorithm["name"]].build(settings.algorithm).learns_from
-    check_settings(settings, learns_from, TASKS, is_adapted(settings.policy))
+    model = source_of(settings.policy)
+    adapted = is_adapted(settings.policy, model)
+    check_settings(settings, learns_from, TASKS, adapted, model.facts)
 
 
 def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -78,6 +83,35 @@ def test_settings_with_which_nothing_could_be_learned_are_refused(
     assert "\n" not in str(caught.value)
 
 
+def repository_tasks() -> list[Task]:
+    check = RepositoryTests("/nowhere", ("t.py::test_a",), ())
+    return [Task(f"r{n}", "Repair it.", (check,), "", language="diff") for n in range(8)]
+
+
+@pytest.mark.parametrize("check", ["repository", "own tests"])
+def test_rewards_that_would_all_be_zero_are_refused_and_some_are_warned_of(
+    check: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = repository_tasks()
+    if check == "own tests":
+        tasks = [replace(task, checks=(OwnTests("assert 1"),), language="go") for task in tasks]
+
+    def prepare(tasks: list[Task], learns_from: str = "rollouts", **changes: Any) -> None:
+        check_settings(run_settings(**SOUND | changes), learns_from, tasks, False, None)
+
+    with pytest.raises(SettingsError, match=r"judge\.allow_forgeable = true"):
+        prepare(tasks)
+    prepare(tasks, judge={"allow_forgeable": True})
+    prepare(tasks, "dialogues", **SFT)
+    prepare(tasks, rewards={"tests": {}, "length": {}})
+    assert "allow_forgeable" not in caplog.text
+    caplog.clear()
+    prepare([*tasks, *TASKS])
+    (record,) = caplog.records
+    assert f"8 of {len(TASKS) + 8} tasks, such as 'r0'" in record.getMessage()
+    assert "judge.allow_forgeable = true" in record.getMessage()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -90,12 +124,28 @@ def test_settings_with_which_nothing_could_be_learned_are_refused(
             "optimizer.warmup_steps = 4 of 4 steps: the learning rate never reaches its peak",
         ),
         (
+            {"steps": None, "epochs": 2, "optimizer": {"lr": 1e-4, "warmup_steps": 3}},
+            "optimizer.warmup_steps = 3 of 3 steps: the learning rate never reaches its peak",
+        ),
+        (
+            SFT | {"steps": None, "epochs": 2, "optimizer": {"lr": 1e-4, "warmup_steps": 5}},
+            "optimizer.warmup_steps = 5 of 3 steps: the learning rate never reaches its peak",
+        ),
+        ({"optimizer": {"lr": 1e30}}, "optimizer.lr = 1e+30, where 0.0003 is usual for this"),
+        ({"optimizer": {"lr": 0.05}}, "may ruin the weights within a few steps; lower it"),
+        (SFT | {"optimizer": {"lr": 1.0}}, "optimizer.lr = 1, where 0.003 is usual"),
+        (
+            {"policy": {"lora": {}}, "optimizer": {"lr": 3.0}},
+            "optimizer.lr = 3, where 0.003 is usual",
+        ),
+        ({"optimizer": {"lr": 1e-8}}, "hardly moves the weights; raise it"),
+        (
             {"rollout": {"tasks_per_step": 1, "max_tokens": 64}},
             "tasks_per_step = 1: each step follows the noise",
         ),
         (
             {"rollout": {"tasks_per_step": 13, "max_tokens": 64}},
-            "13, but there are 12 tasks: a step uses some of them twice",
+            "13, but the training tasks are 12: a step samples a task up to 2 times",
         ),
         (
             SFT | {"dataset": {"batch_size": 13}},
@@ -120,6 +170,16 @@ def test_settings_with_which_little_would_be_learned_are_warned_about_once(
     assert record.levelno == logging.WARNING
     assert message in record.getMessage()
     assert "\n" not in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [{"lr": lr} for lr in (0, -1e-4, float("nan"), float("inf"), "fast")]
+    + [{"betas": [0.9, 1.0]}, {"betas": [-0.1, 0.9]}, {"warmup_steps": -1}],
+)
+def test_rates_that_are_none_are_refused_by_name(optimizer: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"optimizer.{next(iter(optimizer))}"):
+        run_settings(optimizer=optimizer)
 
 
 def test_the_context_of_a_model_on_disk_is_known_before_its_weights_are_loaded(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import peft
 import pytest
 import torch
 
+from assay.cli import explain
 from assay.config.sections import PolicySettings
 from assay.errors import DataError, ModelError, SettingsError
-from assay.policy.load import load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.train.export import export
 from tests.policies import checkpoint
 from tests.policy.test_chat import CHATML, SPECIAL
@@ -70,7 +73,7 @@ def test_transformers_loads_the_merged_model_and_it_computes_what_the_adapter_di
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    checkpoint = export(trained, tmp_path / "out")
+    checkpoint = export(trained, tmp_path / "out").checkpoint
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     policy = load_policy(PolicySettings(model=str(checkpoint), device="cpu"))
     tokens = torch.tensor([AutoTokenizer.from_pretrained(tmp_path / "out")("f(x)")["input_ids"]])
@@ -139,11 +142,69 @@ def test_an_adapter_trained_in_bfloat16_is_merged_exactly_and_then_rounded_once(
     words = ["--policy.lora.rank", "2", "--optimizer.lr", "0.1", "--policy.dtype", "bfloat16"]
     made = run(tmp_path, PLAN, *words, "--evaluate.before", "false")
     assert made.model
-    export(made.folder, tmp_path / "out")
+    export(made.folder, tmp_path / "out", dtype="bfloat16")
     exact = load_policy(PolicySettings(model=str(made.model), device="cpu")).model
     expected = exact.merge_and_unload().state_dict()
     for name, weight in AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict().items():
         assert torch.equal(weight, expected[name].bfloat16()), name
+
+
+def trained_in_bfloat16(saved: Path) -> None:
+    file = saved.parents[1] / "config.toml"
+    file.write_text(file.read_text().replace('dtype = "float32"', 'dtype = "bfloat16"'))
+
+
+def nats_between(model: Any, other: Any, text: torch.Tensor) -> float:
+    """The mean distance of log-probabilities over tokens that the first model samples."""
+    with torch.no_grad():
+        ours, theirs = (m(text).logits[0].float().log_softmax(-1) for m in (model, other))
+    return float((ours.exp() * (ours - theirs).abs()).sum(-1).mean())
+
+
+@pytest.mark.parametrize(
+    ("noise", "dtype"), [(0.002, "float32"), (0.3, "bfloat16")], ids=["short run", "long run"]
+)
+def test_an_adapter_that_learned_less_than_rounding_takes_back_is_merged_in_float32(
+    trained: Path, tmp_path: Path, noise: float, dtype: str
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    saved, model = adapter(trained, tmp_path, peft.LoraConfig(target_modules=Q), noise)
+    trained_in_bfloat16(saved)
+    exported = export(saved, tmp_path / "out")
+    rounded = export(saved, tmp_path / "rounded", dtype="bfloat16")
+    assert (exported.dtype, rounded.dtype) == (dtype, "bfloat16")
+    prompt = json.loads((saved / "prompt.json").read_text())["messages"][0]["content"]
+    text = AutoTokenizer.from_pretrained(saved)(prompt, return_tensors="pt")["input_ids"]
+    for name, outcome in (("out", exported), ("rounded", rounded)):
+        files = AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype="auto")
+        assert str(files.dtype) == f"torch.{outcome.dtype}"
+        off = nats_between(model, files.float(), text)
+        moved = re.findall(r"(\S+) nats", outcome.distance)
+        with model.disable_adapter():
+            base = copy.deepcopy(model).unload()
+        assert float(moved[0]) == pytest.approx(off, rel=0.1, abs=1e-5), "of the saved files"
+        assert float(moved[1]) == pytest.approx(nats_between(model, base, text), rel=0.1)
+        assert moved[0] in (tmp_path / name / "README.md").read_text()
+        assert (off <= 0.1 * float(moved[1])) == (name == "out" or dtype == "bfloat16")
+
+
+def test_files_that_are_not_what_was_merged_are_refused(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, _ = adapter(trained, tmp_path, peft.LoraConfig(target_modules=Q))
+    save = Policy.save
+
+    def save_damaged(policy: Policy, folder: Path) -> None:
+        with torch.no_grad():
+            if folder.name != "trial":
+                policy.model.get_output_embeddings().weight[7] += 1
+        save(policy, folder)
+
+    monkeypatch.setattr(Policy, "save", save_damaged)
+    with pytest.raises(ModelError, match="its files give log-probabilities"):
+        export(saved, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("words", [[], ["--policy.lora.rank", "4"]], ids=["all weights", "lora"])
@@ -214,3 +275,46 @@ def test_a_folder_that_holds_files_and_a_source_without_checkpoint_are_refused(
     with pytest.raises(DataError, match="holds no checkpoint"):
         export(tmp_path, tmp_path / "new")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_card_says_how_the_figures_were_sampled_and_what_the_export_asks_for(
+    trained: Path, tmp_path: Path
+) -> None:
+    start = shutil.copytree(trained / "first" / "start", tmp_path / "start")
+    export(trained, tmp_path / "plain")
+    plain = (tmp_path / "plain" / "README.md").read_text()
+    assert (
+        "`temperature = 1.0`, `top_p = 1.0`, `top_k = 0`, `min_p = 0.0`, `max_tokens = 4`" in plain
+    )
+    assert "`generation_config.json` asks for none" in plain
+    file = trained / "first" / "start" / "generation_config.json"
+    asked = {"do_sample": True, "temperature": 0.7, "top_k": 20, "repetition_penalty": 1.05}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **asked}))
+    try:
+        export(trained, tmp_path / "asking")
+    finally:
+        shutil.copy(start / file.name, file)
+    card = (tmp_path / "asking" / "README.md").read_text()
+    for name, value in asked.items():
+        assert f"`{name} = {json.dumps(value)}`" in card
+    assert "assay used none of these" in " ".join(card.split())
+    again = json.loads((tmp_path / "asking" / "generation_config.json").read_text())
+    assert asked.items() <= again.items(), "the base model's own values are kept"
+
+
+@pytest.mark.parametrize("most", [2000, 20_000])
+def test_a_full_disk_ends_an_export_with_one_line_and_leaves_nothing(
+    most: int, trained: Path, tmp_path: Path
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            export(trained, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    line, code = explain(raised.value)
+    assert code == 3
+    assert str(tmp_path / "out") in line
+    assert "ulimit -f" in line
+    assert [*tmp_path.iterdir()] == []

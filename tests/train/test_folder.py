@@ -17,13 +17,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from assay import files
 from assay.algorithms import algorithms
-from assay.errors import MachineError, SettingsError, TrainingError
+from assay.config.load_settings import load_plan
+from assay.errors import MachineError, ModelError, SettingsError, TrainingError
 from assay.policy.checkpoints import best_of
-from assay.train.folder import StageFolder
+from assay.train import folder as folder_module
+from assay.train.folder import StageFolder, locked
 from assay.train.learner import Learner
-from assay.train.sources import Source
-from tests.policies import random_samples, run_settings, tiny_policy
+from assay.train.stages import run_plan
+from tests.policies import NoSource, checkpoint, random_samples, run_settings, tiny_policy
+from tests.train.test_stages import PLAN
 
 PASS = "evaluate/pass@1"
 
@@ -83,7 +87,7 @@ def is_as_it_was(folder: StageFolder, learner: Learner, checkpoint: Path) -> Non
     before = [parameter.detach().clone() for parameter in learner.policy.trainable.values()]
     for parameter in learner.policy.trainable.values():
         parameter.data.zero_()
-    assert folder.restore(learner, Source()) == 1
+    assert folder.restore(learner, NoSource()) == 1
     assert all(
         torch.equal(p, old)
         for p, old in zip(learner.policy.trainable.values(), before, strict=True)
@@ -191,3 +195,59 @@ def test_an_evaluation_of_other_tasks_is_another_one(tmp_path: Path) -> None:
         evaluate = settings.evaluate.model_copy(update=change)
         changed = StageFolder(settings.model_copy(update={"evaluate": evaluate}))
         assert changed.is_evaluated(4) == same, change
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_run_that_fails_before_it_writes_leaves_no_folder(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "deep" / "mine"
+    with pytest.raises(ModelError), locked(run):
+        raise ModelError(f"the model cannot be loaded: {files_of(run)}")
+    assert files_of(tmp_path) == []
+
+
+def test_a_folder_that_was_there_or_that_holds_more_than_the_lock_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ModelError), locked(tmp_path / "mine"):
+        raise ModelError("the model cannot be loaded")
+    with locked(tmp_path / "runs" / "begun"):
+        (tmp_path / "runs" / "begun" / "first").mkdir()
+    assert files_of(tmp_path) == ["mine", "runs", "runs/begun", "runs/begun/first",
+                                  "runs/begun/lock"]  # fmt: skip
+
+
+def test_a_lock_that_its_holder_removes_keeps_nobody_out_and_lets_no_two_in(tmp_path: Path) -> None:
+    run = tmp_path / "mine"
+    with locked(run):
+        with pytest.raises(SettingsError, match="in use by pid"), locked(run):
+            pass
+        assert files_of(run) == ["lock"], "who is refused removes nothing"
+    with locked(run), pytest.raises(SettingsError, match="in use by pid"), locked(run):
+        pass
+
+
+def test_a_lock_that_was_removed_before_it_was_locked_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real = tmp_path / "mine", files.lock
+
+    def late(file: Any) -> bool:
+        monkeypatch.setattr(folder_module, "lock", real)
+        (run / "lock").unlink()  # as its holder does at its end
+        return real(file)
+
+    monkeypatch.setattr(folder_module, "lock", late)
+    with locked(run):
+        assert files_of(run) == ["lock"]
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_run(tmp_path: Path) -> None:
+    first = checkpoint(tmp_path / "model", "llama")
+    (first / "model.safetensors").write_bytes(b"cut off")
+    (tmp_path / "plan.toml").write_text(PLAN)
+    words = ["--policy.model", str(first), "--folder", str(tmp_path / "runs")]
+    with pytest.raises(ModelError):
+        run_plan(load_plan(tmp_path / "plan.toml", words))
+    assert not (tmp_path / "runs").exists()

@@ -14,12 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.cli import app
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.errors import SettingsError
 from assay.progress import Progress
 from assay.train.estimate import Forecast, evaluations_of, in_time
 from assay.train.forecast import forecast
 from assay.train.memory import DeviceMemory, in_words
+from assay.train.timing import Timing
 
 PLAN = """
 policy.tiny = { vocabulary = 300, width = 32, layers = 1, heads = 2, context = 192 }
@@ -117,10 +118,99 @@ def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
     assert "# stage grpo" in done.stdout
     assert "steps = 7" in done.stdout
     assert "at most at once" in done.stdout
-    assert "estimated for grpo: 7 steps; seconds of the first: learn 0." in done.stderr
+    assert "estimated for grpo: 7 steps; seconds of the first: generate 0." in done.stderr
     assert "; the whole stage " in done.stdout.partition("grpo: 7 steps;")[2]
     assert "grpo: 7 steps; seconds of the first: generate" in done.stdout
     assert "\nthe whole run: " in done.stdout
+
+
+def test_a_quick_plan_is_the_estimates_alone(
+    made: tuple[Path, list[Forecast]], tmp_path: Path
+) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    planned = load_plan(tmp_path / "plan.toml", ["--folder", str(tmp_path / "runs")])
+    quick = forecast(planned, Progress(), quick=True)
+    for estimated, full in zip(quick, made[1], strict=True):
+        assert (estimated.measured, estimated.sample) == ((), {})
+        assert full.measured
+        assert (estimated.steps, estimated.disk_free > 0) == (full.steps, True)
+        assert estimated.parts["optimizer"] == full.parts["optimizer"]
+    assert quick[0].disk == made[1][0].disk
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.toml"]
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "plan.toml"), "--quick"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("measured: nothing; the rest is estimated") == 2
+
+
+def test_a_run_that_is_shorter_than_a_measurement_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.train.timing.LEAST", 0.0)
+    monkeypatch.setattr("assay.train.timing.SHARE", 1e-9)
+    assert [stage.measured for stage in plan(tmp_path)] == [(), ()]
+
+
+def timing(steps: int = 100) -> Timing:
+    """Of 500 seconds of steps and 40 of an evaluation, so measuring may take 27."""
+    seconds = {"learn": 2.0, "generate": 3.0, "step": 5.0, "evaluate": 40.0}
+    return Timing(Forecast("grpo", steps, 1, {}, 0, 0, seconds, {}, 0, 0, 1000, {}))
+
+
+def test_a_part_is_measured_until_a_measurement_agrees() -> None:
+    known = timing()
+    known.add({"learn": 2.0}, share=0.5)
+    assert (known.seconds["learn"], known.seconds["step"]) == (4.0, 7.0)
+    assert known.wants("learn"), "it took twice the estimate"
+    known.add({"learn": 4.3})
+    assert not known.wants("learn"), "it took what was expected by then"
+    assert known.wants("step"), "nothing was generated yet"
+    known.add({"learn": 4.3, "generate": 3.1, "judge": 0.5, "step": 8.0})
+    assert not known.wants("step")
+    assert not known.wants("evaluate", share=0.01), "the same model generates"
+    assert known.measured == ["learn", "learn", "learn", "generate", "judge", "step"]
+
+
+def test_an_evaluation_is_corrected_by_what_a_step_generated() -> None:
+    known = timing()
+    known.add({"generate": 6.0, "step": 8.0})
+    assert known.seconds["evaluate"] == 80.0
+    assert known.wants("evaluate", share=0.1)
+
+
+def test_measuring_takes_a_small_share_of_the_run() -> None:
+    assert timing().wants("evaluate", share=0.6)
+    assert not timing().wants("evaluate", share=0.7)
+    assert not timing(steps=1).wants("step", share=1.1), "5 seconds are for the shortest run"
+    slow = timing()
+    slow.add({"learn": 20.0})
+    assert not slow.wants("step"), "what is slower than estimated costs its time"
+    assert not slow.wants("generate"), "a machine is as slow at the next part"
+
+
+@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+def test_advice_names_only_settings_that_the_stage_uses(algorithm: str, tmp_path: Path) -> None:
+    row = '{"prompt": "Add.", "chosen": "x = 1", "rejected": "y", "completion": "x"}\n'
+    (tmp_path / "pairs.jsonl").write_text(row)
+    (tmp_path / "own.toml").write_text(PLAN.partition("[stages.sft]")[0])
+    words = f"--algorithm.name {algorithm} --steps 3 --evaluate.tasks drills:test --folder x"
+    words += f" --evaluate.limit 2 --tasks.limit {4 if algorithm == 'sft' else 1}"
+    words += f" --algorithm.pairs {tmp_path}/pairs.jsonl" if algorithm == "dpo" else ""
+    words += f" --tasks.train {tmp_path}/pairs.jsonl" if algorithm == "dpo" else ""
+    (stage,) = forecast(load_plan(tmp_path / "own.toml", words.split()), Progress(), quick=True)
+    assert set(stage.changes) == {"learn", "evaluate"}
+    assert "dataset.batch_size" in stage.changes["learn"]
+    assert "policy.lora" in stage.changes["learn"]
+    assert not [change for change in stage.changes.values() if "rollout." in change]
+    adapter = load_plan(tmp_path / "own.toml", [*words.split(), "--policy.lora.rank", "2"])
+    assert "lora" not in forecast(adapter, Progress(), quick=True)[0].changes["learn"]
+
+
+def test_advice_for_rollouts_names_their_settings(made: tuple[Path, list[Forecast]]) -> None:
+    sft, grpo = made[1]
+    assert "rollout.group_size" in grpo.changes["generate"]
+    assert "dataset." not in "".join(grpo.changes.values())
+    assert "evaluate" not in grpo.changes, "it has no evaluation"
+    assert "rollout." not in sft.line + "".join(sft.changes.values())
 
 
 @pytest.mark.long
@@ -168,9 +258,11 @@ def test_a_run_is_its_steps_and_its_evaluations(tmp_path: Path) -> None:
     sft, grpo = load_plan(tmp_path / "plan.toml", words).stages
     assert (evaluations_of(sft, 5), evaluations_of(grpo, 5)) == (4, 0), "before, after 2, 4 and 5"
     seconds = {"learn": 2.0, "generate": 3.0, "step": 5.0, "evaluate": 10.0}
-    made = Forecast("sft", 5, 4, {}, 0, 0, seconds, {}, 0, 0)
+    made = Forecast("sft", 5, 4, {}, 0, 0, seconds, {}, 0, 0, 0, {"evaluate": "lower limits"})
     assert made.total == 5 * 5.0 + 4 * 10
-    assert "the whole stage 65 s, most of it to evaluate: to shorten that, lower" in made.line
+    assert (
+        "the whole stage 65 s, most of it to evaluate: to shorten that, lower limits" in made.line
+    )
 
 
 def test_sizes_are_told_in_words() -> None:

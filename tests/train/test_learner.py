@@ -15,16 +15,17 @@ import torch
 
 from assay.algorithms import Algorithm, algorithms
 from assay.algorithms.base import never
+from assay.config.sections import PolicySettings
 from assay.errors import TrainingError
 from assay.maths.masked import LossMean
 from assay.policy.forward import ModelOutput, forward
+from assay.policy.load_model import load_policy
 from assay.train import ranks as ranks_module
 from assay.train.batch import micro_batches, to_batch
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
-from assay.train.sources import Source
 from assay.types import Sample
-from tests.policies import random_samples, run_settings, tiny_policy
+from tests.policies import NoSource, random_samples, run_settings, tiny_policy
 
 
 def make(
@@ -216,6 +217,8 @@ def test_an_adapter_that_has_learned_is_its_own_reference(tmp_path: Path) -> Non
     policy = tiny_policy(tmp_path, lora={"rank": 2, "alpha": 4})
     for parameter in policy.trainable.values():
         parameter.data.add_(0.05)
+    policy.save(tmp_path / "adapter")
+    policy = load_policy(PolicySettings(model=str(tmp_path / "adapter"), device="cpu"))
     settings = run_settings()
     learner = Learner(
         settings, algorithms["dpo"].build({"name": "dpo"}), policy, steps=4, temperature=1.0
@@ -350,7 +353,7 @@ def test_the_critic_and_the_running_baseline_are_saved_and_restored(
     first.step(batches[0], 0)
     folder.save(first, 1, {})
     expected = [first.step(batches[step], step) for step in (1, 2)]
-    done = folder.restore(second, Source())
+    done = folder.restore(second, NoSource())
     again = [second.step(batches[step], step) for step in (done, done + 1)]
     for one, other in zip(expected, again, strict=True):
         assert {**one, "time/learn": 0} == {**other, "time/learn": 0}
@@ -484,3 +487,48 @@ def test_which_groups_share_a_minibatch_does_not_depend_on_micro_batches(tmp_pat
         learner = make(tmp_path, algorithm, learner={"micro_batch_tokens": budget})
         losses.append(learner.step(random_samples(32), 0)["loss"])
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-4)
+
+
+NATS_A_TOKEN = 0.04
+"""What bfloat16 rounds a log-probability of a pretrained model by (bench/gradient_noise.py)."""
+
+
+def rounded_samples(folder: Path, noise: float) -> list[Sample]:
+    """Completions of 120 tokens with the policy's own log-probabilities, off by some rounding."""
+    draw, policy = torch.Generator().manual_seed(1), tiny_policy(folder)
+    samples = []
+    for number in range(8):
+        tokens = torch.randint(2, 300, (124,), generator=draw).tolist()
+        mask = (False,) * 4 + (True,) * 120
+        sample = Sample(tokens, mask, reward=float(number % 3 == 0), group=str(number // 4))
+        with torch.no_grad():
+            batch = to_batch([sample], policy.pad_token, policy.device)
+            exact = forward(policy.model, batch).logprobs[0]
+        wrong = torch.randn(124, generator=draw) * noise
+        samples.append(replace(sample, logprobs=(exact + wrong * batch.mask[0]).tolist()))
+    return samples
+
+
+def gradient(folder: Path, samples: list[Sample], dtype: str, **algorithm: Any) -> torch.Tensor:
+    """That of one step: the optimizer's first moment, without decay and clipping."""
+    plain = {"lr": 1e-9, "betas": (0.0, 0.9), "max_grad_norm": 1e9}
+    chosen = algorithms[algorithm["name"]].build(algorithm)
+    learner = make(folder, chosen, {"dtype": dtype}, optimizer=plain)
+    learner.step(samples, 0)
+    moments = learner.optimizer.tensors.items()
+    return torch.cat([value.flatten() for key, value in moments if key.endswith("|exp_avg")])
+
+
+@pytest.mark.parametrize("name", ["rloo", "gspo"])
+def test_rounding_in_bfloat16_hardly_turns_the_gradient_of_long_completions(
+    tmp_path: Path, name: str
+) -> None:
+    exact, rounded = (rounded_samples(tmp_path, noise) for noise in (0.0, NATS_A_TOKEN))
+    reference = gradient(tmp_path, exact, "float32", name=name)
+
+    def cosine(**options: Any) -> float:
+        found = gradient(tmp_path, rounded, "bfloat16", name=name, **options)
+        return torch.nn.functional.cosine_similarity(found, reference, dim=0).item()
+
+    assert cosine() > 0.98
+    assert cosine(importance_sampling="sequence_truncate") < 0.96, "products are no default"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from assay import environments
+from assay.policy.source import source_of
 from assay.rewards import Reward
 from assay.train.run import Stage
 from tests.policies import TASKS, run_settings
@@ -28,5 +29,7 @@ def test_a_stage_needs_a_judge_for_rollouts_evaluation_and_played_demonstrations
 ) -> None:
     algorithm: Any = SimpleNamespace(learns_from=learns_from)
     built = environments.build({"name": environment})
-    stage = Stage(run_settings(), algorithm, Reward([]), built, [], bench, {})
+    settings = run_settings()
+    model = source_of(settings.policy)
+    stage = Stage(settings, model, algorithm, Reward([]), built, [], bench, {})
     assert stage.needs_judge is needed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assay.config.load import load_evaluation, load_plan
+from assay.config.load_settings import load_evaluation, load_plan
 from assay.errors import SettingsError, UserError
 from assay.evaluate import evaluate
 from assay.progress import Progress
@@ -25,7 +25,7 @@ tasks = { train = "drills:train", limit = 4 }
 judge.allow_weak_isolation = true
 algorithm.name = "sft"
 dataset.batch_size = 2
-evaluate = { tasks = "drills:test", limit = 2, samples = 1, max_tokens = 4, before = true }
+evaluate = { tasks = "drills:test", limit = 2, samples = 1, max_tokens = 4, before = false }
 [stages.first]
 """
 
@@ -40,7 +40,8 @@ def run(folder: Path, text: str, *words: str) -> PlanOutcome:
 def test_a_stage_that_continues_has_no_evaluation_before_and_one_that_starts_anew_its_own(
     tmp_path: Path,
 ) -> None:
-    outcome = run(tmp_path, f'{PLAN}[stages.next]\n[stages.other]\npolicy.model = "tiny"\n')
+    text = f'{PLAN}[stages.next]\n[stages.other]\npolicy.model = "tiny"\n'
+    outcome = run(tmp_path, text, "--evaluate.before", "true")
     names = [one.name for one in outcome.evaluations]
     assert names == ["base", "first", "next", "other base", "other"]
 
@@ -66,7 +67,7 @@ def test_a_stage_evaluates_on_each_set_sampled_and_greedy_and_again_without_doub
     tmp_path: Path,
 ) -> None:
     sets = ("--evaluate.tasks", '["drills:test", "drills:longer"]', "--evaluate.greedy", "true")
-    once = (*sets, "--evaluate.before", "false")
+    once = sets
     outcome = run(tmp_path, PLAN, *once)
     rows = [(one.tasks_spec, one.temperature) for one in outcome.evaluations]
     assert rows == [
@@ -117,7 +118,7 @@ def test_a_finished_run_is_evaluated_on_the_tasks_that_it_was_not_evaluated_on(
 def test_more_steps_of_a_finished_stage_are_those_that_it_would_have_done_at_once(
     tmp_path: Path, algorithm: str
 ) -> None:
-    words = ("--algorithm.name", algorithm, "--evaluate.before", "false")
+    words = ("--algorithm.name", algorithm)
     short = ("--rollout.max_tokens", "8", "--rollout.tasks_per_step", "2", "--optimizer.lr", "0.01")
     for name, lengths in (("more", (1, 3)), ("once", (3,))):
         for steps in lengths:
@@ -131,7 +132,7 @@ def test_more_steps_of_a_finished_stage_are_those_that_it_would_have_done_at_onc
 def test_more_steps_where_the_learning_rates_would_be_others_are_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
-    words = ("--optimizer.schedule", "cosine", "--evaluate.before", "false")
+    words = ("--optimizer.schedule", "cosine")
     run(tmp_path, PLAN, *words)
     with pytest.raises(
         SettingsError, match=r"\(steps, on which the learning rates of a cosine schedule depend\)"
@@ -149,7 +150,7 @@ def rates(folder: Path) -> dict[int, float]:
 def test_a_stopped_stage_goes_on_with_another_rate_and_schedule_says_so_and_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--steps", "4", "--save.every", "1", "--evaluate.before", "false")
+    words = ("--steps", "4", "--save.every", "1")
     saved = StageFolder.save
 
     def stop_after_two(folder: StageFolder, learner: Any, step: int, *more: Any) -> None:

@@ -23,7 +23,7 @@ from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import FinishedRows, TransformersCache
 from assay.errors import MachineError, SettingsError
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from assay.sync import in_own_thread
 from assay.types import Completion, Metrics
 
@@ -91,6 +91,10 @@ class TorchEngine:
         self._resume()
         try:
             return await row.result
+        except asyncio.CancelledError:
+            if request.lose:
+                request.lose(len(row.tokens))
+            raise
         finally:
             row.cancelled = True
 

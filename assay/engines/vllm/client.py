@@ -1,13 +1,16 @@
 """HTTP client of one vLLM server: token ids in, token ids out."""
 
 import asyncio
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx2
 
+from assay.endpoint_answers import excerpt
 from assay.engines.base import Sampling
 from assay.errors import SettingsError
 
@@ -84,17 +87,25 @@ class Client:
         """Continue `prompt` up to a stop token, a stop string or the limit."""
         stops = {"stop_token_ids": list(stop_tokens), "stop": list(stop), "detokenize": bool(stop)}
         params = {**asdict(sampling), "logprobs": 0, **stops}
-        choice = (await self._generate(model, prompt, params, timeout=None))["choices"][0]
-        tokens, content = choice["token_ids"], (choice["logprobs"] or {}).get("content") or []
-        spans = choice["weight_versions"] or []
-        weights = [span["version"] for span in spans for _ in range(span["start"], span["end"])]
-        logprobs = [float(entry["logprob"]) for entry in content]
+        answer = await self._generate(model, prompt, params, timeout=None)
+        with self._reading(answer):
+            choice = answer["choices"][0]
+            tokens, content = (
+                list(choice["token_ids"]),
+                (choice["logprobs"] or {}).get("content") or [],
+            )
+            spans = choice["weight_versions"] or []
+            weights = [span["version"] for span in spans for _ in range(span["start"], span["end"])]
+            logprobs, ended = (
+                [float(entry["logprob"]) for entry in content],
+                choice["finish_reason"],
+            )
         if not len(tokens) == len(logprobs) == len(weights):
             raise GoneError(
                 f"{len(tokens)} tokens have {len(logprobs)} log-probabilities and {len(weights)}"
                 " versions"
             )
-        return Chunk(tokens, logprobs, weights, choice["finish_reason"])
+        return Chunk(tokens, logprobs, weights, ended)
 
     async def score(self, model: str | None, prompt: Sequence[int], token: int) -> float:
         """The log-probability of `token` after `prompt`, with the server's prefix cache."""
@@ -106,9 +117,19 @@ class Client:
             "logprob_token_ids": [token, other],
             "detokenize": False,
         }
-        choice = (await self._generate(model, prompt, params))["choices"][0]
-        top = choice["logprobs"]["content"][0]["top_logprobs"]
-        return float({entry["token_id"]: entry["logprob"] for entry in top}[token])
+        answer = await self._generate(model, prompt, params)
+        with self._reading(answer):
+            top = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            return float({entry["token_id"]: entry["logprob"] for entry in top}[token])
+
+    @contextmanager
+    def _reading(self, answer: Any) -> Iterator[None]:
+        """Raises GoneError, with what came, where the block finds an answer to be another one."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError):
+            came = excerpt(json.dumps(answer))
+            raise GoneError(f"{self.url} answers without a completion: {came}") from None
 
     async def _generate(
         self,
@@ -116,10 +137,10 @@ class Client:
         prompt: Sequence[int],
         params: dict[str, Any],
         timeout: float | None = CALL,
-    ) -> dict[str, Any]:
+    ) -> Any:
         body = {"token_ids": list(prompt), "sampling_params": {"ignore_eos": True, **params}}
         body |= {"model": model} if model else {}
-        return dict(await self.call("/inference/v1/generate", body, timeout))
+        return await self.call("/inference/v1/generate", body, timeout)
 
     async def _send(self, path: str, body: Any, timeout: Any) -> Any:
         """The response. If the server has closed an idle connection, the request is sent once more
@@ -131,7 +152,7 @@ class Client:
             return await self._http.post(path, json=body, timeout=timeout)
 
     async def call(self, path: str, body: Any = None, timeout: float | None = CALL) -> Any:
-        """The JSON of the response; None if it is not JSON."""
+        """The JSON of the response; None if it does not say that it is JSON."""
         sending = asyncio.create_task(
             self._send(path, body, httpx2.Timeout(timeout, connect=CONNECT))
         )
@@ -150,4 +171,9 @@ class Client:
             raise SettingsError(
                 f"the vLLM server refuses {path} with {response.status_code}: {response.text[:500]}"
             )
-        return response.json() if "json" in response.headers.get("content-type", "") else None
+        if "json" not in response.headers.get("content-type", ""):
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise GoneError(f"{path} answers what is no JSON: {excerpt(response.text)}") from None

@@ -39,7 +39,7 @@ from assay.sync import in_own_thread
 from assay.types import Completion, Metrics
 
 if TYPE_CHECKING:
-    from assay.policy.load import Policy
+    from assay.policy.load_model import Policy
 
 
 class VllmEngine:

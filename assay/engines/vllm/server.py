@@ -18,7 +18,7 @@ from assay.engines.vllm.client import Client, GoneError
 from assay.errors import SettingsError
 
 if TYPE_CHECKING:
-    from assay.policy.load import Policy
+    from assay.policy.load_model import Policy
 
 MAX_NUM_SEQS = 256
 """Completions that one server generates at once."""

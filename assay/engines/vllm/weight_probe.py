@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from assay.errors import MachineError
 
 if TYPE_CHECKING:
-    from assay.policy.load import Policy
+    from assay.policy.load_model import Policy
 
 PREFIXES = range(9, 145, 9)
 """Lengths of the scored prefixes. vLLM caches prefixes in blocks of 16 tokens, or 128 on a CPU;

@@ -18,7 +18,7 @@ from assay.config.sections import LoraSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.engine import VllmEngine, open_vllm
 from assay.policy.forward import forward
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
 from tests.policies import tiny_policy

@@ -57,9 +57,8 @@ def test_running_requests_continue_on_new_weights_and_each_token_is_exact_under_
 
     async def load_meanwhile() -> list[list[int]]:
         work = asyncio.create_task(desk.generate(prompts, Sampling(100)))
-        while not work.done() and len(weights) < 9:
-            # Waits double: on any machine, some load meets requests that have tokens already.
-            await asyncio.sleep(0.02 * 2 ** len(weights))
+        # Waits double: on any machine, some load meets requests that have tokens already.
+        while not (await asyncio.wait([work], timeout=0.02 * 2 ** len(weights)))[0]:
             kept = await desk.move()
             weights[desk.version] = kept
         return await work  # type: ignore[return-value]

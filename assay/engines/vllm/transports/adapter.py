@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from assay.engines.vllm.client import Client
 
 if TYPE_CHECKING:
-    from assay.policy.load import Policy
+    from assay.policy.load_model import Policy
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Allowed values of `--max-lora-rank`."""

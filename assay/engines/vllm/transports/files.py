@@ -12,7 +12,7 @@ from assay.errors import MachineError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from assay.policy.load import Policy
+    from assay.policy.load_model import Policy
 
 
 CURRENT = "current"

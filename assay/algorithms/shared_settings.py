@@ -64,7 +64,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Ratios above 1 + clip_high are clipped (epsilon high)."""
     importance_sampling: ImportanceSampling = "token_truncate"
     """Importance sampling correction where learner and engine give a token different probabilities:
-    truncate (TIS) or mask the ratio of each token, or of the completion."""
+    truncate (TIS) or mask the ratio of each token, or the product over the completion
+    (`sequence_`), in which the rounding of bfloat16 adds up."""
     importance_sampling_min: NonNegativeFloat = 0.0
     """Smallest importance sampling weight; 0.5 is usual with a mask."""
     importance_sampling_max: PositiveFloat = 2.0

@@ -15,35 +15,19 @@ from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
 from assay.config.sections import PolicySettings
-from assay.errors import AssayError, MachineError, ModelError, SettingsError
-from assay.policy.adapters import (
-    ADAPTER,
-    adapter_config,
-    check_vocabulary,
-    is_adapter,
-    with_adapter,
-)
+from assay.errors import MachineError, ModelError, SettingsError
+from assay.policy.adapters import check_vocabulary, with_adapter
 from assay.policy.chat import Chat, open_chat
 from assay.policy.checkpoints import not_finite
-from assay.policy.gguf import as_folder, require_path
 from assay.policy.layers import use_efficient_layers
 from assay.policy.onednn import has_bfloat16, use_fast_linear
-from assay.policy.tokenizer import describe_source, load_tokenizer, why_not_loaded
+from assay.policy.source import ModelSource, context_of, source_of
 
 log = logging.getLogger(__name__)
 REFUSED = {"moshi": "it is the text half of a speech model"}
 """Types of models that load, but cannot be trained here, and why."""
 WIDE = 512
 """Models of fewer hidden units gain little from bfloat16."""
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-"""Names that configurations use for the number of experts."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "vocab.json",
-    "spiece.model",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +42,8 @@ class Policy:
     """The device that holds the model."""
     pad_token: int
     """The id that pads sequences; always masked."""
+    starts_as_base: bool = False
+    """Whether a fresh adapter was put on the model: switched off, it gives the loaded weights."""
 
     @property
     def trainable(self) -> dict[str, torch.nn.Parameter]:
@@ -113,31 +99,37 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
-    """The policy that `settings.model` names, ready to learn.
+def load_policy(
+    settings: PolicySettings, source: ModelSource | None = None, *, empty: bool = False
+) -> Policy:
+    """The policy that the settings name, ready to learn. `source`: what the name stands for, where
+    that is known.
 
     An adapter directory continues to train that adapter. `empty`: without weights, which another
     process has; its tensors are on the meta device, unless they are quantized. Raises ModelError
     without a usable model or tokenizer, SettingsError for settings that do not fit it, MachineError
     if the device has too little memory.
     """
-    settings = with_dtype(settings)
-    base = as_folder(base_model_of(settings.model))
+    source = (source or source_of(settings)).converted()
+    source.require_made()
+    if settings.dtype == "auto":
+        settings = with_dtype(settings, source.facts.width)
     device = pick_device(settings.device)
-    check_quantize(settings, is_adapted(settings))
-    source, remote = tokenizer_source(settings.model), settings.trust_remote_code
-    tokenizer = load_tokenizer(source, remote)
-    if is_adapter(settings.model) and source != base and _has_tokenizer(base):
-        check_vocabulary(settings.model, base, tokenizer, load_tokenizer(base, remote))
-    with _loading(settings, device, base):
-        model = with_adapter(_full_model(base, settings, device, empty), settings)
+    check_quantize(settings, is_adapted(settings, source))
+    tokenizer = source.load_tokenizer()
+    if (base_tokenizer := source.load_base_tokenizer()) is not None:
+        check_vocabulary(source.name, source.base, tokenizer, base_tokenizer)
+    with _loading(source, device):
+        full = _full_model(source.base, settings, device, empty)
+        model = with_adapter(full, source.adapter, settings.lora)
         if not is_empty(model):
             if wrong := not_finite(model.named_parameters()):
                 raise ModelError(
-                    f"model {settings.model!r} has a weight that is not finite ({wrong}); take an"
+                    f"model {source.name!r} has a weight that is not finite ({wrong}); take an"
                     " earlier checkpoint of it, or save it again"
                 )
             model.to(device)
+            _warn_of_tokens_without_embedding(source.name, model, tokenizer)
         use_efficient_layers(model)
         if device.type == "cpu":
             use_fast_linear(model)
@@ -152,82 +144,22 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
         model.generation_config.eos_token_id = [*stops, *more]
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
-    return Policy(model, chat, device, pad)
+    starts_as_base = settings.lora is not None and source.adapter is None
+    return Policy(model, chat, device, pad, starts_as_base)
 
 
-def base_model_of(name: str, needs_tokenizer: bool = True) -> str:
-    """The full model behind `name`: itself, or the base model of an adapter directory.
-
-    A directory comes as an absolute path; nothing is downloaded or converted. Raises ModelError
-    for a directory that lacks its configuration or its tokenizer.
-    """
-    folder = Path(name)
-    if not folder.is_dir():
-        require_path(name)
-        return name
-    files = {path.name for path in folder.iterdir()}
-    if not files & {"config.json", ADAPTER}:
-        raise ModelError(
-            f"model directory {name!r} holds no config.json; is it a Hugging Face model directory?"
-        )
-    if ADAPTER not in files:
-        if needs_tokenizer and not _has_tokenizer(name):
-            raise ModelError(
-                f"model directory {name!r} holds no tokenizer; save one there with"
-                f" tokenizer.save_pretrained({name!r})"
-            )
-        return str(folder.resolve())
-    base = adapter_config(folder).get("base_model_name_or_path")
-    if not base:
-        raise ModelError(
-            f"adapter directory {name!r} does not say which model it adapts"
-            " (base_model_name_or_path)"
-        )
-    if is_adapter(base):
-        raise ModelError(f"adapter {name!r} adapts the adapter {base!r}: merge that first")
-    try:
-        return base_model_of(str(base), needs_tokenizer=not _has_tokenizer(name))
-    except ModelError as error:
-        raise ModelError(
-            f"adapter {name!r} needs its base, but {error}; correct base_model_name_or_path in"
-            f" its {ADAPTER}"
-        ) from error
-
-
-def tokenizer_source(name: str) -> str:
-    """Where the tokenizer of model `name` is: with it, or with the base of an adapter."""
-    alone = is_adapter(name) and not _has_tokenizer(name)
-    return as_folder(base_model_of(name) if alone else name)
-
-
-def _has_tokenizer(name: str) -> bool:
-    """Whether a directory has a tokenizer; a hub name counts as one that has."""
-    folder = Path(name)
-    return not folder.is_dir() or any((folder / file).is_file() for file in TOKENIZER_FILES)
-
-
-def is_adapted(settings: PolicySettings) -> bool:
+def is_adapted(settings: PolicySettings, source: ModelSource) -> bool:
     """Whether an adapter is trained, not the model's own weights."""
-    return settings.lora is not None or is_adapter(settings.model)
+    return settings.lora is not None or source.adapter is not None
 
 
-def has_config(settings: PolicySettings, dry_run: bool) -> bool:
-    """Whether the model's configuration may be loaded: a `dry_run` asks nothing of the hub."""
-    return not dry_run or settings.model == "tiny" or Path(settings.model).is_dir()
-
-
-def width_of(settings: PolicySettings) -> int:
-    """The hidden size of the model that the settings name. Raises ModelError."""
-    if settings.model == "tiny":
-        return settings.tiny.width
-    return int(_config(settings).get_text_config().hidden_size)
-
-
-def with_dtype(settings: PolicySettings) -> PolicySettings:
-    """The settings with the data type that `auto` stands for on this machine. Raises ModelError."""
+def with_dtype(settings: PolicySettings, width: int) -> PolicySettings:
+    """The settings with the data type that `auto` stands for on this machine; `width`: hidden units
+    of the model.
+    """
     if settings.dtype != "auto":
         return settings
-    device, width = pick_device(settings.device), width_of(settings)
+    device = pick_device(settings.device)
     has_instructions = has_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported()
     dtype = "bfloat16" if width >= WIDE and has_instructions else "float32"
     log.info("policy.dtype = 'auto': %s (%d hidden units, %s)", dtype, width, device)
@@ -247,55 +179,18 @@ def check_quantize(settings: PolicySettings, adapted: bool) -> None:
         )
 
 
-def context_of(config: Any) -> int | None:
-    """The context length in tokens of a transformers configuration; None if it does not say."""
-    config = config.get_text_config()
-    length = getattr(config, "max_position_embeddings", None)
-    length = length or getattr(config, "n_positions", None)
-    return int(length) if length else None
-
-
-def context_of_model(settings: PolicySettings) -> int | None:
-    """The context length of the model that the settings name, without loading its weights.
-
-    Raises ModelError for a configuration that cannot be loaded.
-    """
-    return settings.tiny.context if settings.model == "tiny" else context_of(_config(settings))
-
-
-def is_mixture(settings: PolicySettings) -> bool:
-    """Whether the model that the settings name is a mixture of experts. Raises ModelError."""
-    config = None if settings.model == "tiny" else _config(settings).get_text_config()
-    return any((getattr(config, name, 0) or 0) > 1 for name in EXPERTS)
-
-
-def _config(settings: PolicySettings) -> Any:
-    from transformers import AutoConfig
-
-    base = as_folder(base_model_of(settings.model))
-    with _loading(settings, torch.device("cpu"), base):
-        return AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
-
-
 @contextmanager
-def _loading(settings: PolicySettings, device: torch.device, base: str) -> Iterator[None]:
+def _loading(source: ModelSource, device: torch.device) -> Iterator[None]:
     """Turns errors of the libraries into ours, in one line."""
-    adapter = is_adapter(settings.model)
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise MachineError(
-            f"{device} has no room for model {settings.model!r}: set policy.dtype = 'bfloat16' with"
-            " policy.lora (and policy.quantize = 'nf4'), choose a smaller policy.model, or stop"
-            " other programs on the device"
-        ) from error
-    except AssayError:
-        raise
-    except Exception as error:  # broken files and remote code raise anything
-        raise ModelError(
-            f"{f'adapter {settings.model!r}, of ' if adapter else ''}model {describe_source(base)}"
-            f" cannot be loaded: {why_not_loaded(error)}"
-        ) from error
+    with source.loading():
+        try:
+            yield
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise MachineError(
+                f"{device} has no room for model {source.name!r}: set policy.dtype = 'bfloat16'"
+                " with policy.lora (and policy.quantize = 'nf4'), choose a smaller policy.model, or"
+                " stop other programs on the device"
+            ) from error
 
 
 def _full_model(base: str, settings: PolicySettings, device: torch.device, empty: bool) -> Any:
@@ -311,9 +206,12 @@ def _full_model(base: str, settings: PolicySettings, device: torch.device, empty
                 config, dtype=dtype, trust_remote_code=settings.trust_remote_code
             )
     quantized = _nf4(dtype, device) if settings.quantize else {}
-    model = AutoModelForCausalLM.from_pretrained(
-        base, dtype=dtype, trust_remote_code=settings.trust_remote_code, **quantized
-    )
+    model, report = AutoModelForCausalLM.from_pretrained(
+        base, dtype=dtype, trust_remote_code=settings.trust_remote_code,
+        ignore_mismatched_sizes=True, output_loading_info=True, **quantized,
+    )  # fmt: skip
+    if wrong := _why_weights_do_not_fit(report):
+        raise ModelError(f"the weights of model {base!r} do not fit its config.json: {wrong}")
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False  # else eval mode repacks weights: no gradient
@@ -325,6 +223,30 @@ def _full_model(base: str, settings: PolicySettings, device: torch.device, empty
             f"generation_config.json of {base!r} cannot be saved again: {what}; fix or delete it"
         )
     return model
+
+
+def _why_weights_do_not_fit(report: Mapping[str, Any]) -> str:
+    """From transformers' report of loading, the first weight that it would have made up at random:
+    one of another shape, or one that no file has. Empty if all fit.
+    """
+    for name, saved, configured in sorted(report["mismatched_keys"]):
+        shapes = f"{name} is {list(saved)} in the file, and {list(configured)} by config.json"
+        return f"{shapes}; take both from one model, or correct config.json"
+    missing = sorted(report["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return f"no file has {missing[0]}{more}; download or save the model again"
+    return ""
+
+
+def _warn_of_tokens_without_embedding(name: str, model: Any, tokenizer: Any) -> None:
+    rows = model.get_input_embeddings().weight.shape[0]
+    if beyond := sorted(token for token, place in tokenizer.get_vocab().items() if place >= rows):
+        log.warning(
+            "model %r has %d embeddings, and its tokenizer %d tokens without one, such as %r: a"
+            " text with one of them cannot be read",
+            name, rows, len(beyond), beyond[0],
+        )  # fmt: skip
 
 
 def _nf4(dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
