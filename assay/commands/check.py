@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +10,17 @@ import typer
 from assay.commands import options
 from assay.errors import SettingsError
 from assay.files import write_atomically
-from assay.progress import Progress
+from assay.progress import Progress, counted
+from assay.strict_json import strict_json
+
+Output = Annotated[Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")]
 
 
 def check(
     tasks: Annotated[
         str, typer.Argument(help="A task set: humaneval, mbpp:train, drills:test, a .jsonl file.")
     ],
-    output: Annotated[
-        Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")
-    ] = None,
+    output: Output = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the findings to this file, as JSON.")
     ] = None,
@@ -34,6 +34,7 @@ def check(
     keep: Annotated[
         list[str] | None, typer.Option(help="A finding that drops no task: constant_passes.")
     ] = None,
+    reference_runs: options.ReferenceRuns = 2,
     limit: options.Limit = None,
     slots: options.Slots = None,
     cpu_seconds: options.CpuSeconds = 4.0,
@@ -50,11 +51,11 @@ def check(
 
     if to_calls is not None and (output or report or strict or keep):
         raise SettingsError("--to-calls only converts; leave the options of a check out")
-    checking.require_writable(tasks, to_calls or output, report)
+    checking.require_writable(tasks, to_calls or output, report, *(plugins or ()))
     with options.quietly("assay.judge"), Progress() as progress:
         progress.phase(f"loading {tasks}")
         bounds = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
-        runner = ProgramRunner(bounds, slots, allow_weak, progress)
+        runner = ProgramRunner(bounds, slots, allow_weak, progress, reference_runs)
         if to_calls is not None:
             conversion = converted(tasks, limit, runner)
             calls = [checking.TaskReport(t.id, t, (), sound=True) for t in conversion.tasks]
@@ -64,11 +65,11 @@ def check(
         reports = checking.check(tasks, limit=limit, keep=keep or (), strict=strict, runner=runner)
     summary = checking.as_dict(tasks, reports)
     if report is not None:
-        write_atomically(report, json.dumps(summary, indent=1) + "\n")
+        write_atomically(report, strict_json(summary, indent=1) + "\n")
     if output is not None:
         checking.write_tasks(output, reports)
     tables = [checking.table(reports)] if summary["flawed"] else []
-    end = f"kept {summary['kept']} of {len(reports)} tasks"
+    end = f"kept {summary['kept']} of {counted(len(reports), 'task')}"
     if summary["flawed"] and report is None:
         end += "; --report FILE writes the reason of each finding"
     options.print_result(summary, as_json, tables, end)

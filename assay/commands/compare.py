@@ -16,6 +16,10 @@ def compare(
         list[Path],
         typer.Argument(help="Runs, their stages (RUN/grpo), evaluations, or folders of runs."),
     ],
+    max_lost: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Exit with 3 if a larger share of completions is lost."),
+    ] = 0.01,
     as_json: options.Json = False,
 ) -> None:
     """Compare evaluations on the same tasks, each with the first; runs over seeds as one row."""
@@ -23,3 +27,4 @@ def compare(
 
     comparison = run(evaluations)
     options.print_result(asdict(comparison), as_json, [], comparison.markdown())
+    comparison.require_few_lost(max_lost)

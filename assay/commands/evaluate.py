@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.commands import options
+from assay.errors import SettingsError
 from assay.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ FLAGS: dict[str, tuple[str, Any, str]] = {
                     "What follows a completion: single_turn, repair; see `assay list`."),
     "axis": ("evaluate.axes", list[str],
              "A reward whose pass@k is reported too: compiles. Repeat for more."),
+    "max_lost": ("evaluate.max_lost", str,
+                 "Exit with 3 if a larger share of completions is lost; default: 0.01."),
     "limit": ("evaluate.limit", str, "Use only the first tasks of a set, this many."),
     "seed": ("seed", str, "Seed of sampling; default: 0."),
     "every_checkpoint": ("every_checkpoint", bool, "Evaluate all checkpoints of a run or stage."),
@@ -62,17 +65,27 @@ def evaluate(
     Any setting can be changed: --table.key value. An evaluation that was killed goes on where it
     was when the same command runs again.
     """
-    run = run_of(config, context.args, flags)
+    run = run_of(context, config, flags)
     options.quiet_transformers()
     with Progress() as progress:
         from assay.evaluate import evaluate as evaluate_run
-        from assay.evaluate.report import axis_lines, group_lines, table, title
+        from assay.evaluate.report import (
+            axis_lines,
+            group_lines,
+            lost_lines,
+            require_few_lost,
+            table,
+            title,
+        )
 
         done = evaluate_run(run, folder=out, progress=progress)
     lines = list[str]()
     for evaluation in done.evaluations:
         details = [*axis_lines(evaluation), *group_lines(evaluation)]
         lines += ["", title(evaluation), *details] if details else []
+    lines += [f"\n{line}" for line in lost_lines(done.evaluations)]
+    if not_sent := sorted({name for setup in done.setups for name in setup["not_sent"]}):
+        lines += ["", f"not sent: {', '.join(not_sent)}; the endpoint's own values hold"]
     forgeable = options.tell_forgeable(sum(evaluation.forgeable for evaluation in done.evaluations))
     end = "\n".join(["", *lines]) + f"{forgeable}\nreport   {done.folder / 'report.md'}"
     result = {
@@ -80,13 +93,20 @@ def evaluate(
         "setups": done.setups,
     }
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
+    require_few_lost(done.evaluations, run.evaluate.max_lost)
 
 
-def run_of(config: str | None, words: list[str], flags: Mapping[str, Any]) -> EvaluationRun:
-    """The settings of an evaluation, of its file, other `words` and FLAGS on the command line."""
-    from assay.config.load import load_evaluation
-    from assay.policy.gguf import require_path
+def run_of(context: typer.Context, config: str | None, flags: Mapping[str, Any]) -> EvaluationRun:
+    """The settings of an evaluation, of its file, other words and FLAGS on the command line.
 
+    Raises SettingsError where neither a file nor the command line names the model and the tasks.
+    """
+    from assay.config.evaluation import EvaluationRun
+    from assay.config.load_settings import load_evaluation, merge, parse_overrides
+    from assay.config.toml_files import has
+    from assay.policy.source import require_model
+
+    words, others = context.args, options.flags_of(context)
     if config and config.startswith("--"):  # there is no file: an unknown option was taken for it
         words, config = [config, *words], None
     for name, value in flags.items():
@@ -95,9 +115,18 @@ def run_of(config: str | None, words: list[str], flags: Mapping[str, Any]) -> Ev
             word = typed if isinstance(typed, str) else json.dumps(typed)
             words = [*words, f"--{name.replace('_', '-')}", word]
     short = {name.replace("_", "-"): path for name, (path, _, _) in FLAGS.items()}
-    run = load_evaluation(Path(config) if config else None, words, short)
+    if not config:
+        changes = [each.table for each in parse_overrides(words, short, EvaluationRun, others)]
+        needed = {name: tuple(short[name].split(".")) for name in ("model", "tasks")}
+        absent = [f"--{name}" for name, place in needed.items() if not has(merge(*changes), place)]
+        if absent:
+            raise SettingsError(
+                f"{', '.join(absent)} {'are' if len(absent) > 1 else 'is'} missing;"
+                f" {options.example(context)}"
+            )
+    run = load_evaluation(Path(config) if config else None, words, short, others)
     if run.engine.name != "openai":  # whose names of models look like paths
-        require_path(run.policy.model)
+        require_model(run.policy)
     return run
 
 

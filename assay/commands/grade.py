@@ -11,7 +11,7 @@ import typer
 
 from assay.commands import options
 from assay.errors import DataError, MachineError
-from assay.progress import Progress
+from assay.progress import Progress, counted
 
 if TYPE_CHECKING:
     from assay.evaluate.grade import GradeSummary
@@ -54,27 +54,28 @@ def grade(
         judge = JudgeSettings.model_validate(table)
     except ValidationError as error:
         raise refusal(error, (), "judge") from None
-    require_writable(tasks, None, output)
+    require_writable(tasks, None, output, samples, *(plugins or ()))
     with Progress() as progress:
         progress.phase(f"loading {tasks}")
         graded = grading.grade(samples, load(tasks), judge=judge, output=output, progress=progress)
     rate = _rate(graded)
     counts = Counter(graded.verdicts).most_common()
-    name, missing = "pass@1 ", graded.without_samples
-    if missing:
-        name, rate = "partial", f"{rate}; no pass@1 of the set: {missing} more have no samples"
+    name = "pass@1 "
+    if missing := graded.without_samples:
+        name = "partial"
+        rate += f"; no pass@1 of the set, which has {missing} more without samples"
     verdicts = ", ".join(f"{verdict} {count}" for verdict, count in counts)
     forgeable = options.tell_forgeable(graded.forgeable)
     lines = f"{name}  {rate}\nverdicts {verdicts}{forgeable}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
     if lost := graded.verdicts.get("infra"):
         raise MachineError(
-            f"the machine failed {lost} of {graded.samples} samples; they are marked infra,"
-            " grade them again"
+            f"the machine failed {lost} of {counted(graded.samples, 'sample')}; they are"
+            " marked infra, grade them again"
         )
-    for task, why in graded.faulty.items():
+    for task, why in graded.unjudged.items():
         raise DataError(
-            f"{len(graded.faulty)} of the tasks cannot be judged, first {task!r}: {why}"
+            f"{len(graded.unjudged)} of the tasks cannot be judged, first {task!r}: {why}"
         )
 
 
@@ -82,4 +83,6 @@ def _rate(graded: GradeSummary) -> str:
     if graded.pass_at_1 is None:
         return "none: no sample was judged"
     low, high = graded.interval.low, graded.interval.high
-    return f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
+    lost = f"; {graded.lost} of {counted(graded.samples, 'sample')} lost" * bool(graded.lost)
+    tasks = counted(graded.tasks, "task")
+    return f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {tasks}{lost}"

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.commands import options
-from assay.errors import SettingsError
-from assay.progress import Progress
+from assay.errors import DataError, SettingsError
+from assay.progress import Progress, cell, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from assay.make_tasks.maker import Maker
 
+Packages = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PACKAGE...",
+        help="h11 or h11==0.16.0 (by pip), a .tar.gz file, a folder, a git repository (PATH or"
+        " PATH@COMMIT).",
+    ),
+]
+PytestArguments = Annotated[
+    str,
+    typer.Option(
+        help="Arguments of pytest, as a shell splits them: '-p asyncio --doctest-modules'. Each"
+        " task keeps them."
+    ),
+]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        help="A plug-in of pytest that the tests need, by its entry point or module; none is loaded"
+        " by itself. Give it once for each.",
+    ),
+]
+Url = Annotated[
+    str,
+    typer.Option(
+        help="An OpenAI-compatible endpoint, up to /v1, that words statements; its key is in"
+        " OPENAI_API_KEY."
+    ),
+]
+
 
 def make_tasks(
-    packages: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PACKAGE...",
-            help="h11 or h11==0.16.0 (by pip), a .tar.gz file, a folder, a git repository (PATH or"
-            " PATH@COMMIT).",
-        ),
-    ],
+    packages: Packages,
     output: Annotated[Path, typer.Option(help="The new folder for tasks.jsonl and the trees.")],
     count: Annotated[int, typer.Option(min=1, help="Tasks of each package.")] = 30,
     seed: Annotated[int, typer.Option(help="Decides which bugs are tried, in which order.")] = 0,
@@ -36,44 +62,100 @@ def make_tasks(
     seconds: Annotated[
         float, typer.Option(min=1, max=86_400, help="Most seconds for all tests of a package.")
     ] = 120.0,
-    url: Annotated[
-        str,
-        typer.Option(
-            help="An OpenAI-compatible endpoint, up to /v1, that words statements; its key is in"
-            " OPENAI_API_KEY."
-        ),
-    ] = "",
+    pytest_arguments: PytestArguments = "",
+    plugins: Plugins = None,
+    reference_runs: options.ReferenceRuns = 2,
+    url: Url = "",
     model: Annotated[str, typer.Option(help="The endpoint's model.")] = "",
     slots: options.Slots = None,
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
 ) -> None:
-    """Make tasks of repositories: bugs put into packages whose tests pass. Ctrl-C keeps what is
-    made.
+    """Make tasks of repositories: bugs put into packages whose tests pass. Ctrl-C and SIGTERM keep
+    what is made.
     """
     from assay.judge import Judge
     from assay.make_tasks import maker, statement
-    from assay.sync import run_sync
+    from assay.sync import run_sync, termination_interrupts
 
     if bool(url) != bool(model):
         raise SettingsError("--url and --model go together; give both or neither")
-    if environment and not (environment / "bin" / "python").exists():
-        raise SettingsError(f"--environment {environment} has no bin/python")
+    if environment:
+        _require_python(environment)
+    named_plugins = [word for name in plugins or () for word in ("-p", name)]
+    arguments = (*named_plugins, *_split(pytest_arguments))
     judge = Judge(slots=slots, allow_weak=allow_weak, stop_early=False, allow_forgeable=True)
     wording = statement.open_wording(url, model, judge.slots)
     makers: list[Maker] = []
+    refused: dict[str, str] = {}
+    settings = maker.MakeSettings(
+        output, count, seed, seconds, environment, arguments, reference_runs
+    )
     try:
-        with options.quietly("assay.judge"), Progress() as progress:
+        with termination_interrupts(), options.quietly("assay.judge"), Progress() as progress:
             run_sync(maker.make_tasks(
-                packages, makers, progress, judge, wording, output=output, count=count, seed=seed,
-                seconds=seconds, environment=environment,
+                packages, makers, refused, progress, judge, wording, settings
             ))  # fmt: skip
     finally:
-        reports = [maker.report() for maker in makers]
-        if count_kept := sum(report["kept"] for report in reports):
-            result = {"kept": count_kept, "packages": reports}
-            end = f"\nkept {count_kept} tasks in {output / 'tasks.jsonl'}"
-            options.print_result(result, as_json, [_table(reports)], end)
+        _print([maker.report() for maker in makers], refused, output, as_json)
+    if refused:
+        raise DataError(_refusals(refused, len(packages)))
+
+
+def _split(arguments: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(arguments))
+    except ValueError as error:
+        raise SettingsError(f"--pytest-arguments {arguments!r}: {error}") from None
+
+
+def _print(
+    reports: list[dict[str, Any]], refused: Mapping[str, str], output: Path, as_json: bool
+) -> None:
+    """The table of all packages that bugs were put into, and which tests were left out."""
+    if not reports:
+        return
+    count = sum(report["kept"] for report in reports)
+    flaky = [f"{report['package']}: flaky, left out: {', '.join(report['flaky'])}"
+             for report in reports if "flaky" in report]  # fmt: skip
+    slow = [f"{report['package']}: too slow, left out: {counted(report['slow'], 'test')}; others"
+            " take half of --seconds" for report in reports if "slow" in report]  # fmt: skip
+    forked = [f"{report['package']}: its tests depend on each other: each ran in its own process"
+              for report in reports if not report["one_process"]]  # fmt: skip
+    end = (
+        f"kept {counted(count, 'task')} in {output / 'tasks.jsonl'}"
+        if count
+        else "no task was kept"
+    )
+    result = {"kept": count, "packages": reports, "refused": dict(refused)}
+    options.print_result(
+        result, as_json, [_table(reports)], "\n".join(["", *flaky, *slow, *forked, end])
+    )
+
+
+def _require_python(environment: Path) -> None:
+    """Raises SettingsError where a folder is no virtual environment."""
+    if not environment.is_dir():
+        raise SettingsError(f"--environment {environment} is no folder; name one that exists")
+    if not (environment / "bin" / "python").exists():
+        raise SettingsError(
+            f"--environment {environment} has no bin/python; make it with `python -m venv`"
+        )
+    if not any(environment.glob("lib/python*/site-packages/pytest")):
+        shared = (environment / "pyvenv.cfg").is_file() and "system-site-packages = true" in (
+            environment / "pyvenv.cfg"
+        ).read_text(errors="replace")
+        if not shared:
+            raise SettingsError(
+                f"--environment {environment} has no pytest; install it there:"
+                f" {environment}/bin/python -m pip install pytest"
+            )
+
+
+def _refusals(refused: Mapping[str, str], count: int) -> str:
+    """One line that names each package of which no task can be made, and why."""
+    reasons = "; ".join(refused.values())
+    return reasons if count == 1 else f"{len(refused)} of {count} packages are refused: {reasons}"
 
 
 def _table(reports: list[dict[str, Any]]) -> Table:
@@ -81,8 +163,10 @@ def _table(reports: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     titles = "package", "kept", "tried", "sites", "tests", "seconds"
+    others = {*titles, "flaky", "slow", "one_process"}
     table = Table(*titles, "left out", box=None, pad_edge=False)
     for report in reports:
-        reasons = [f"{count} {name}" for name, count in report.items() if name not in titles]
-        table.add_row(*(str(report[title]) for title in titles), ", ".join(reasons))
+        fates = {name: count for name, count in report.items() if name not in others}
+        reasons = [f"{count} {name}" for name, count in fates.items()]
+        table.add_row(*(cell(report[title]) for title in titles), cell(", ".join(reasons)))
     return table

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.config.toml_files import at_home, expanded
+from assay.errors import SettingsError
+from assay.files import encodable
 from assay.progress import broken
 from assay.registry import load_plugins
+from assay.strict_json import strict_json
+from assay.types import printable_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.config.load import Plan
+    from assay.config.load_settings import Plan
 
 Tasks = Annotated[
     str, typer.Option(help="A task set: humaneval, mbpp:test, drills:test, a .jsonl file.")
 ]
+ReferenceRuns = Annotated[
+    int,
+    typer.Option(
+        min=2, help="How often the tests run on right code; those that do not always pass are"
+        " flaky, and are named."
+    ),
+]  # fmt: skip
 Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first tasks, this many.")]
 Slots = Annotated[
     int | None, typer.Option(min=1, help="Programs that run at once; default: the CPU cores.")
@@ -44,8 +56,35 @@ AllowWeak = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+def paths_at_home(command: Callable[..., None]) -> Callable[..., None]:
+    """`command`, with paths and task sets of its options that start with ~ in the user's home
+    folder: a shell expands none after an `=`. Settings of the run have the same rule as in a file.
+
+    Names that are no UTF-8 are refused, as in settings: a report could not hold them, and libraries
+    open no such file.
+    """
+
+    @wraps(command)
+    def run(*values: Any, **options: Any) -> None:
+        command(*values, **{name: _at_home(name, value) for name, value in options.items()})
+
+    return run
+
+
+def _at_home(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_at_home(name, each) for each in value]
+    if isinstance(value, str | Path) and encodable(str(value)) != str(value):
+        raise SettingsError(f"{encodable(str(value))}: the name is no UTF-8; rename the file")
+    if isinstance(value, Path):
+        return Path(expanded(str(value)))
+    if isinstance(value, str) and name in ("tasks", "train", "bench"):
+        return at_home({"tasks": {"train": value}})["tasks"]["train"]
+    return value
+
+
 def _load(paths: list[Path] | None) -> list[Path] | None:
-    load_plugins(paths or ())
+    load_plugins(expanded(str(path)) for path in paths or ())
     return paths
 
 
@@ -58,22 +97,47 @@ Plugins = Annotated[
 """The files are imported while the command line is read: a command need not look at them."""
 
 
-def checked_plan(config: Path, words: list[str]) -> Plan:
+def flags_of(context: typer.Context) -> list[str]:
+    """The names of a command's options with dashes, which are no settings."""
+    names = [*context.help_option_names, *(name for each in context.command.params
+             for name in each.opts)]  # fmt: skip
+    return [name.removeprefix("--") for name in names if name.startswith("--")]
+
+
+def example(context: typer.Context) -> str:
+    """The command's example, as a clause."""
+    return f"for example: {str(context.command.epilog).removeprefix('Example: ')}"
+
+
+def require_argument(context: typer.Context, value: str) -> None:
+    """Raises SettingsError for an option that was taken for a command's first argument."""
+    from assay.config.load_settings import parse_overrides
+
+    if value.startswith("--"):
+        next(parse_overrides([value, *context.args], flags=flags_of(context)))
+        first = str(context.command.params[0].name).upper()
+        raise SettingsError(
+            f"{value} stands before {first}; write the settings behind it, {example(context)}"
+        )
+
+
+def checked_plan(context: typer.Context, config: Path, more: Sequence[str] = ()) -> Plan:
     """The plan of a settings file, with all built that needs no torch: a typo is answered at
-    once.
+    once. `more` words are added to those of the command line.
     """
     from assay import environments, rewards
-    from assay.config.load import load_plan
-    from assay.policy.gguf import require_path
+    from assay.config.load_settings import load_plan
+    from assay.policy.source import require_model
     from assay.tasks import load
 
-    plan = load_plan(config, words)
+    require_argument(context, str(config))
+    plan = load_plan(config, [*context.args, *more], flags_of(context))
     for settings in plan.stages:
-        require_path(settings.policy.model)
+        require_model(settings.policy)
         with plan.blaming(settings.stage, ("rewards",)):
             rewards.build(settings.rewards)
         with plan.blaming(settings.stage, ("environment",)):
-            environments.build(settings.environment)
+            environments.build(settings.environment, settings.judge.servers)
         with plan.blaming(settings.stage, ("tasks", "train")), quietly("assay.tasks"):
             for spec in settings.tasks.train:
                 load(spec, limit=1, judged=False)  # prepare() knows what judges
@@ -88,13 +152,18 @@ def print_result(
 ) -> None:
     """Print a result as JSON, or else what is shown of it: tables, and lines at the end."""
     if as_json:
-        typer.echo(json.dumps(result))
+        typer.echo(strict_json(result))
         return
     if tables:
         show(*tables)
     if sys.stdout.isatty():
         end = "\n".join(broken(line, get_terminal_size().columns) for line in end.split("\n"))
-    typer.echo(end, nl=bool(end))
+    echo(end, nl=bool(end))
+
+
+def echo(text: str = "", nl: bool = True) -> None:
+    """Print text, of which a terminal obeys nothing: it may quote a task, a model or a program."""
+    typer.echo(printable_lines(text), nl=nl)
 
 
 def tell_forgeable(passes: int) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.commands import options
-from assay.progress import Progress
+from assay.lines import source_lines
+from assay.progress import Progress, cell, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,7 +52,7 @@ def overlap(
         "identical": len({pair.bench.id for pair in overlaps.pairs if pair.identical}),
         "pairs": [_row(pair) for pair in overlaps.pairs], "notes": overlaps.notes,
     }  # fmt: skip
-    count = f"{len(hit)} of {len(tasks[1])} tasks of {bench} are like a task of {train}"
+    count = f"{len(hit)} of {counted(len(tasks[1]), 'task')} of {bench} are like a task of {train}"
     end = "\n".join([f"\n{count}; {summary['identical']} by an identical program", *overlaps.notes])
     options.print_result(summary, as_json, list(_tables(overlaps.pairs[:show])), end)
     if hit:
@@ -65,20 +66,19 @@ def _row(pair: Pair) -> dict[str, Any]:
 
 def _tables(pairs: list[Pair]) -> Iterator[Table]:
     from rich.table import Table
-    from rich.text import Text
 
     for pair in pairs:
         same = " (identical)" if pair.identical else ""
         title = f"programs {pair.program:.0%}{same}, prompts {pair.prompt:.0%}"
         table = Table(title=title, title_justify="left", expand=True)
         for task in (pair.train, pair.bench):
-            table.add_column(Text(task.id), ratio=1)
-        table.add_row(*(Text(_text(task)) for task in (pair.train, pair.bench)))
+            table.add_column(cell(task.id), ratio=1)
+        table.add_row(*(cell(_text(task)) for task in (pair.train, pair.bench)))
         yield table
 
 
 def _text(task: Task) -> str:
     """The prompt and the reference, of which the prompt is no part."""
     program = (task.reference or "").removeprefix(task.prompt).strip("\n")
-    lines = [line for line in f"{task.prompt.strip()}\n\n{program}".splitlines() if line.strip()]
+    lines = [line for line in source_lines(f"{task.prompt.strip()}\n\n{program}") if line.strip()]
     return "\n".join(lines if len(lines) <= LINES else [*lines[: LINES - 1], "..."])

@@ -22,28 +22,32 @@ def plan(
     config: Annotated[
         Path, typer.Argument(help="Settings in TOML, or the name of a recipe: mine.toml, demo.")
     ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Estimate alone: no model is loaded or measured.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Tell what CONFIG would take: memory by part, seconds of a step and of the run, disk.
 
-    First comes an estimate from the model's shapes. Then it loads the model, learns from the
-    largest micro-batch first, and takes one real step of every stage in a folder that is deleted
-    again. What does not fit is refused with the setting to change. Any setting can be changed:
+    First comes an estimate from the model's shapes; --quick ends there. Then it loads the model,
+    learns from micro-batches, and takes one real step of every stage in a folder that is deleted
+    again, until a measurement agrees with the estimate or a twentieth of the run's time is spent.
+    What does not fit is refused with the setting to change. Any setting can be changed:
     --table.key value.
     """
-    from assay.config.load import dump
+    from assay.config.load_settings import dump
 
-    planned = options.checked_plan(config, context.args)
+    planned = options.checked_plan(context, config)
     options.quiet_transformers()
     if not as_json:
         for settings in planned.stages:
             changed = dump(settings, exclude_defaults=True)
-            typer.echo(f"# stage {settings.stage}: what is not at its default\n{changed}")
+            options.echo(f"# stage {settings.stage}: what is not at its default\n{changed}")
     with Progress() as progress:
         from assay.train.estimate import in_time
         from assay.train.forecast import forecast
 
-        forecasts = forecast(planned, progress)
+        forecasts = forecast(planned, progress, quick=quick)
     total = sum(stage.total for stage in forecasts)
     stages = [{**asdict(stage), "total": stage.total} for stage in forecasts]
     end = "\n".join([*map(_lines, forecasts), f"\nthe whole run: {in_time(total)}"])
@@ -74,8 +78,10 @@ def _lines(stage: Forecast) -> str:
         f"{key.partition('/')[2].replace('_', ' ')} {share:.0%}"
         for key, share in stage.sample.items()
     )
+    measured = ", ".join(dict.fromkeys(stage.measured))
     return (
         f"\n{stage.line}"
+        f"\n  measured: {measured or 'nothing'}; the rest is estimated"
         + (f"\n  its completions: {shares}" if shares else "")
         + f"\n  disk: {in_words(stage.disk)} of {in_words(stage.disk_free)} free"
     )

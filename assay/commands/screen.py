@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,10 @@ from assay.commands import options
 from assay.commands.evaluate import FLAGS, run_of, with_flags
 from assay.errors import DataError, SettingsError
 from assay.files import write_atomically
-from assay.progress import Progress
+from assay.progress import Progress, counted
+
+if TYPE_CHECKING:
+    from assay.evaluate.report import Evaluation
 
 
 def screen(
@@ -38,40 +41,61 @@ def screen(
     """
     from assay.check.report import require_writable
     from assay.evaluate import evaluate
-    from assay.evaluate.report import table
+    from assay.evaluate.report import require_few_lost, table
     from assay.tasks import load
     from assay.tasks.exact import row_of
 
-    run = run_of(None, context.args, {"model": model, "tasks": [tasks], **flags})
+    options.require_argument(context, model)
+    run = run_of(context, None, {"model": model, "tasks": [tasks], **flags})
     samples = run.evaluate.samples
     at_most = samples - 1 if at_most is None else at_most
-    if not 0 <= at_least <= at_most <= samples:
-        raise SettingsError(
-            f"--at-least {at_least} and --at-most {at_most} leave nothing of {samples} samples;"
-            " write them in order, or raise --samples"
-        )
-    require_writable(tasks, output, None)
+    _require_bounds(at_least, at_most, samples)
+    require_writable(tasks, output, None, Path(model))
     options.quiet_transformers()
     with Progress() as progress:
         done = evaluate(run, progress=progress)
-    results = {result.id: result for result in done.evaluations[0].per_task}
-    judged = [task for task in load(tasks, limit=run.evaluate.limit) if task.id in results]
+    evaluation, every = done.evaluations[0], load(tasks, limit=run.evaluate.limit)
+    results = {result.id: result for result in evaluation.per_task}
+    judged = ((task, results[task.id]) for task in every if task.id in results)
     rows, solved = [], {"never": 0, "sometimes": 0, "always": 0}
-    for task, tally in ((task, results[task.id]) for task in judged):
+    for task, tally in judged:
         failed = tally.samples - tally.passed
         solved["always" if not failed else "sometimes" if tally.passed else "never"] += 1
         if tally.passed >= at_least and failed >= samples - at_most:
             rows.append(row_of(task) | {"rate": tally.passed / tally.samples})
-    counts = ", ".join(f"{count} {often}" for often, count in solved.items())
+    counts = ", ".join(f"{count} {often}" for often, count in solved.items()) + _lost(evaluation)
     if not rows:
+        require_few_lost(done.evaluations, run.evaluate.max_lost)
         raise DataError(
             f"no task of {tasks} is solved {at_least} to {at_most} times of {samples} ({counts});"
             " take other tasks or another model, or raise --samples"
         )
     write_atomically(output, "".join(json.dumps(row) + "\n" for row in rows))
-    end = f"\nsolved   {counts}\nkept     {len(rows)} of {len(results)} tasks in {output}"
-    result = {"solved": solved, "kept": [row["id"] for row in rows], "output": str(output)}
+    end = f"\nsolved   {counts}\nkept     {len(rows)} of {counted(len(every), 'task')} in {output}"
+    result = {"solved": solved, "lost": evaluation.lost_by_task,
+              "kept": [row["id"] for row in rows], "output": str(output)}  # fmt: skip
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
+    require_few_lost(done.evaluations, run.evaluate.max_lost)
+
+
+def _require_bounds(at_least: int, at_most: int, samples: int) -> None:
+    """Raises SettingsError for bounds between which no task can be."""
+    if not 0 <= at_least <= at_most <= samples:
+        raise SettingsError(
+            f"--at-least {at_least} and --at-most {at_most} leave nothing of {samples} samples;"
+            " write them in order, or raise --samples"
+        )
+
+
+def _lost(evaluation: Evaluation) -> str:
+    """How many tasks were judged on fewer completions; empty where none was lost."""
+    if not (lost := evaluation.lost_by_task):
+        return ""
+    fewer = lost.keys() & {task.id for task in evaluation.per_task}
+    return (
+        f"; {evaluation.lost} completions were lost: {len(fewer)} of these tasks got fewer,"
+        f" {len(lost) - len(fewer)} more got none"
+    )
 
 
 with_flags(screen, FLAGS.keys() - {"model", "tasks", "greedy", "axis", "every_checkpoint"})

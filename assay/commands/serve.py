@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from assay.commands import options
-from assay.errors import SettingsError
 
 
 def serve(
@@ -22,7 +21,10 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token; default: $ASSAY_TOKEN.")
     ] = None,
-    slots: options.Slots = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(min=1, help="Programs that run at once; default: the CPU cores, at least 2."),
+    ] = None,
     waiting: Annotated[
         int, typer.Option(min=0, help="Requests that may wait; more get the answer 503.")
     ] = 256,
@@ -36,19 +38,19 @@ def serve(
     allow_weak: options.AllowWeak = False,
 ) -> None:
     """Serve the judge over HTTP, with assay's API and SandboxFusion's, until stopped."""
+    from assay.integrations.serve import serve as serving
+    from assay.integrations.service import Bounds
     from assay.judge import Judge
+    from assay.sandbox.cores import cores
     from assay.sandbox.limits import Limits
 
-    try:
-        from assay.integrations.serve import serve as serving
-        from assay.integrations.service import Bounds
-    except ImportError as error:
-        raise SettingsError(
-            f"{error.name} is not installed; pip install -e '.[serve]' in assay's checkout"
-        ) from error
+    slots = slots or max(2, cores())  # with one, a program that hangs would hold up everybody
     judge = Judge(
         Limits(cpu_seconds, wall_seconds, memory_mb), slots, stop_early=False,
         allow_weak=allow_weak,
     )  # fmt: skip
     bounds = Bounds(waiting=waiting, body_mb=body_mb)
-    asyncio.run(serving(judge, host, port, token_file, bounds, announce=typer.echo))
+    serving_until_stopped = serving(
+        judge, host, port, token_file, bounds, announce=typer.echo, plugins=plugins or ()
+    )
+    asyncio.run(serving_until_stopped)

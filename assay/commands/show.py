@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from assay.commands import options
+from assay.progress import cell
 
-METRICS = ("reward/pass_rate", "reward/mean", "rollout/length", "learn/entropy", "loss")
+METRICS = ("reward/pass_rate", "reward/mean", "rollout/failed", "rollout/length", "learn/entropy",
+           "loss")  # fmt: skip
 """The metrics that people are shown."""
 
 
@@ -47,18 +49,19 @@ def _shown(run: dict[str, Any]) -> list[Any]:
     ]
     evaluations = [
         [row["name"], row["tasks_spec"], f"{row['pass_at'][1]:.1%}",
-         f"{row['interval']['low']:.1%} to {row['interval']['high']:.1%}", row["mean_length"]]
+         f"{row['interval']['low']:.1%} to {row['interval']['high']:.1%}", row["lost"],
+         row["mean_length"]]
         for row in run["evaluations"]
     ]  # fmt: skip
     alerts = [[alert["stage"], alert["step"], alert["text"]] for alert in run["alerts"]]
     parts: list[Any] = [_text(f"\n{run['name']}, changed {run['age'] / 60:.0f} min ago")]
     for columns, rows in (
         (["stage", "step", *METRICS], stages),
-        (["policy", "tasks", "pass@1", "95 %", "tokens"], evaluations),
+        (["policy", "tasks", "pass@1", "95 %", "lost", "tokens"], evaluations),
         (["alert", "step", ""], alerts),
     ):
         parts += [_table(columns, rows)] if rows else []
-    return parts
+    return [*parts, *(_text(f"damaged: {line}") for line in run["damage"])]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
@@ -68,15 +71,10 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     for column in columns:
         table.add_column(_text(column))
     for row in rows:
-        table.add_row(*(_text(f"{cell:.4g}" if isinstance(cell, float) else cell) for cell in row))
+        table.add_row(*(_text(f"{it:.4g}" if isinstance(it, float) else it) for it in row))
     return table
 
 
 def _text(value: Any) -> Any:
     """A cell whose text cannot write to a terminal."""
-    from rich.text import Text
-
-    from assay.types import printable
-
-    lines = ("" if value is None else str(value)).split("\n")
-    return Text("\n".join(map(printable, lines)))
+    return cell("" if value is None else value)

@@ -19,7 +19,8 @@ from assay.errors import SettingsError
 from assay.progress import Progress, UnfailingStream
 
 if TYPE_CHECKING:
-    from assay.config.load import Plan
+    from assay.config.load_settings import Plan
+    from assay.evaluate.report import Evaluation
     from assay.train.learner import OpenLearner
     from assay.train.stages import PlanOutcome
 
@@ -31,6 +32,13 @@ def train(
     ],
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete this run's folder and start over.")
+    ] = False,
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes",
+            help="Continue although tasks, plug-ins or the model on disk have changed.",
+        ),
     ] = False,
     dry_run: Annotated[
         bool,
@@ -50,7 +58,7 @@ def train(
     one another in folders of their own below RUNS/NAME; a comparison of them ends it.
     """
     members = sweep(seeds, values or ())
-    plans, place = _plans(config, context.args, members)
+    plans, place = _plans(context, config, members)
     options.quiet_transformers()
     if os.environ.get("RANK", "0") != "0":
         if not dry_run:
@@ -62,28 +70,55 @@ def train(
         _show_plans(plans)
         return
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
-    with Progress() as progress, _learners(plans[0]) as make_learner:
-        from assay.train.stages import run_plan
-
-        for plan in plans:
-            if members:
-                progress.say(f"run {plan.stages[0].name}", result=True)
-            outcome = run_plan(plan, fresh=fresh, progress=progress, make_learner=make_learner)
-            if not outcome.finished:
-                break
+    outcome, evaluations = _run(plans, bool(members), fresh=fresh, allow_changes=allow_changes)
     if not members or not outcome.finished:
         _show(outcome)
     if members and outcome.evaluations:
         from assay.evaluate.compare import compare
 
-        typer.echo(f"\n{compare([place]).markdown()}")
+        options.echo(f"\n{compare([place]).markdown()}")
     if not outcome.finished:
         words = [word for value in values or () for word in ("--set", value)]
         words += ["--seeds", seeds] if seeds else []
-        ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        launch = ["torchrun", "--nproc-per-node", ranks, "--no-python"] if ranks != "1" else []
-        command = shlex.join([*launch, "assay", "train", str(config), *context.args, *words])
-        typer.echo(f"stopped; continue with: {command}")
+        _say_how_to_continue([str(config), *context.args, *words])
+    _require_few_lost(evaluations, plans)
+
+
+def _say_how_to_continue(words: Sequence[str]) -> None:
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    launch = ["torchrun", "--nproc-per-node", ranks, "--no-python"] if ranks != "1" else []
+    options.echo(f"stopped; continue with: {shlex.join([*launch, 'assay', 'train', *words])}")
+
+
+def _require_few_lost(evaluations: Sequence[Evaluation], plans: Sequence[Plan]) -> None:
+    """Raises MachineError where the stages' evaluations allow fewer lost completions."""
+    from assay.evaluate.report import require_few_lost
+
+    allowed = [stage.evaluate.max_lost for plan in plans for stage in plan.stages if stage.evaluate]
+    require_few_lost(evaluations, min(allowed, default=1.0))
+
+
+def _run(
+    plans: Sequence[Plan], is_sweep: bool, *, fresh: bool, allow_changes: bool
+) -> tuple[PlanOutcome, list[Evaluation]]:
+    """Train the runs one after another, until one is stopped; the last one's result, and the
+    evaluations of all.
+    """
+    evaluations: list[Evaluation] = []
+    with Progress() as progress, _learners(plans[0]) as make_learner:
+        from assay.train.stages import run_plan
+
+        for plan in plans:
+            if is_sweep:
+                progress.say(f"run {plan.stages[0].name}", result=True)
+            outcome = run_plan(
+                plan, fresh=fresh, allow_changes=allow_changes, progress=progress,
+                make_learner=make_learner,
+            )  # fmt: skip
+            evaluations += outcome.evaluations
+            if not outcome.finished:
+                break
+    return outcome, evaluations
 
 
 def _show_plans(plans: Sequence[Plan]) -> None:
@@ -91,7 +126,7 @@ def _show_plans(plans: Sequence[Plan]) -> None:
 
     for plan in plans:
         for stage in prepare_all(plan, dry_run=True):
-            typer.echo(stage.summary)
+            options.echo(stage.summary)
 
 
 @contextmanager
@@ -109,7 +144,7 @@ def _learners(plan: Plan) -> Iterator[OpenLearner]:
 
 
 def _plans(
-    config: Path, words: list[str], members: Mapping[str, list[str]]
+    context: typer.Context, config: Path, members: Mapping[str, list[str]]
 ) -> tuple[list[Plan], Path]:
     """The plan of each run of a sweep, or the only one; and its folder.
 
@@ -117,17 +152,15 @@ def _plans(
     """
     from assay.trackers.dashboards import require_package
 
-    plan = options.checked_plan(config, words)
+    plan = options.checked_plan(context, config)
     for settings in plan.stages:
         for tracker in settings.trackers:
             require_package(tracker)
     place = Path(plan.stages[0].folder) / plan.stages[0].name
     if members and any(place.glob("*/config.toml")):
         raise SettingsError(f"{place} holds a single run; choose another --name for several")
-    runs = (
-        [*words, *more, "--name", name, "--folder", f"{place}"] for name, more in members.items()
-    )
-    return [options.checked_plan(config, run) for run in runs] or [plan], place
+    runs = ([*more, "--name", name, "--folder", f"{place}"] for name, more in members.items())
+    return [options.checked_plan(context, config, run) for run in runs] or [plan], place
 
 
 def sweep(seeds: str, values: Sequence[str]) -> dict[str, list[str]]:
@@ -165,22 +198,22 @@ def _show(outcome: PlanOutcome) -> None:
 
     if outcome.evaluations:
         options.show("", table(outcome.evaluations))
-    typer.echo()
+    options.echo()
     for row in read_held_out(outcome.folder):
-        typer.echo(
+        options.echo(
             f"{row.stage}: {row.paid:.1%} pass the paid checks of {row.family}, {row.passed:.1%}"
-            " those held out too"
+            f" those held out too" + f"; {row.lost} lost to the machine" * bool(row.lost)
         )
     if outcome.model:
         from assay.prompts import transformers_code
 
         code = transformers_code(outcome.model)
-        typer.echo(f"The first task's prompt, with transformers:\n\n{code}\n")
-        typer.echo(f"model    {outcome.model}")
+        options.echo(f"The first task's prompt, with transformers:\n\n{code}\n")
+        options.echo(f"model    {outcome.model}")
     if outcome.best:
-        typer.echo(f"best     {outcome.best}")
+        options.echo(f"best     {outcome.best}")
     for kind, pattern in (("report", "report.md"), ("plot", "*.png")):
         for file in outcome.folder.glob(pattern):
-            typer.echo(f"{kind:<8} {file}")
+            options.echo(f"{kind:<8} {file}")
     if outcome.advice:
-        typer.echo(f"advice   {outcome.advice}")
+        options.echo(f"advice   {outcome.advice}")

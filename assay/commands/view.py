@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from assay.commands import options
+from assay.paths import require_output
 
 WINDOWS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 """Variables of which Linux has one where a browser opens a window. Any other browser would run in
@@ -35,14 +36,16 @@ def view(
 
     runs = RunsFolder(folder)
     if export:
-        from assay.viewer.export import export_page
+        from assay.viewer.single_page import export_page
 
-        typer.echo(export_page(runs, export))
+        # an older page may lie beside the runs, and is none of their files
+        require_output(export, [] if export.suffix == ".html" else [folder])
+        options.echo(export_page(runs, export))
         return
-    from assay.viewer.server import serve
+    from assay.viewer.page_server import serve
 
     def announce(address: str) -> None:
-        typer.echo(f"assay shows {folder} on {address}; Ctrl-C ends it")
+        options.echo(f"assay shows {folder} on {address}; Ctrl-C ends it")
         if not no_browser and (sys.platform != "linux" or any(map(os.environ.get, WINDOWS))):
             webbrowser.open(address)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from assay.config.generation import EngineSettings, PromptSettings
 from assay.config.section import Section
-from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings, require_own_judge
+from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 
 
 class EvaluationRun(Section):
@@ -19,7 +19,7 @@ class EvaluationRun(Section):
     seed: int = 0
     """Seed of sampling."""
     plugins: tuple[str, ...] = ()
-    """Your Python files that register tasks, rewards, environments or languages."""
+    """Your Python files that register tasks, kinds of tests, rewards, environments or languages."""
     every_checkpoint: bool = False
     """Evaluate all checkpoints of the run or stage that `policy.model` names, not only the
     newest."""
@@ -35,8 +35,3 @@ class EvaluationRun(Section):
     """How a task is put to the model. Absent: as a checkpoint was trained, else the defaults."""
     environment: dict[str, Any] = Field({"name": "single_turn"})
     """What happens after a completion: the environment's `name` and parameters."""
-
-    @model_validator(mode="after")
-    def _environment_fits_the_judge(self) -> EvaluationRun:
-        require_own_judge(self.environment, self.judge)
-        return self

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from assay.config.section import Section
-from assay.registry import suggest
+from assay.suggestions import suggest
 
 
 class EngineKind(NamedTuple):
@@ -34,15 +34,24 @@ KINDS = {
     "vllm": EngineKind({"name", "dtype", "arguments"}),
     "openai": EngineKind({"name", "servers", "request"}, hosted=True),
 }
-"""By the name of an engine."""
+"""By the name of an engine that comes with assay."""
+PLUGGED_IN = EngineKind({"name", "dtype", "servers", "arguments", "request"})
+"""An engine of the user's. It holds its own copy of the weights, as a server does."""
+
+
+REPORTED = {"seed": "`seed`"} | {
+    name: f"`evaluate.{name}`" for name in ("max_tokens", "temperature", "top_p", "top_k", "min_p")
+}
+"""Fields of a request that are settings of their own, which reports show."""
 
 
 class EngineSettings(Section):
     """How completions are generated."""
 
-    name: Literal["torch", "vllm", "openai"] = "torch"
+    name: str = "torch"
     """`torch` generates in this process with the policy's own weights. `vllm` uses vLLM servers.
-    `openai` asks any OpenAI-compatible endpoint for `policy.model`, in evaluations only."""
+    `openai` asks any OpenAI-compatible endpoint for `policy.model`, in evaluations only. Any other
+    name is a plug-in's."""
     kv_cache_tokens: PositiveInt = 65_536
     """Size of the KV cache in tokens (prompts and completions)."""
     dtype: Literal["policy", "bfloat16"] = "policy"
@@ -72,7 +81,7 @@ class EngineSettings(Section):
     """Longest wait for an answer of an `openai` endpoint."""
     request: dict[str, Any] = Field({})
     """More fields of each request to an `openai` endpoint, such as `reasoning_effort = "low"`. An
-    empty text leaves out one of ours, such as `seed = ""`."""
+    empty text leaves out one of ours, such as `seed = ""`, which the report then says."""
 
     @model_validator(mode="after")
     def _servers_fit_together(self) -> EngineSettings:
@@ -88,9 +97,16 @@ class EngineSettings(Section):
                 " those in `servers` run already"
             )
         if self.servers and self.kind.in_process:
-            raise ValueError("`servers` need `name = 'vllm'` or 'openai'; no server is asked now")
+            raise ValueError(
+                "`servers` need another `engine.name`: 'openai' asks any OpenAI-compatible endpoint"
+                " (`assay eval --engine openai --url URL`), 'vllm' puts assay's weights into vLLM"
+                " servers; 'torch' asks none"
+            )
         if any("@" in url for url in self.servers):
             raise ValueError("a URL in `servers` holds a password; put it into OPENAI_API_KEY")
+        for name, setting in REPORTED.items():
+            if self.request.get(name, "") != "":
+                raise ValueError(f"write {setting} in place of `request.{name}`: it is reported")
         if self.kind.hosted and len(self.servers) != 1:
             raise ValueError(
                 f"`name = {self.name!r}` needs one URL, such as `servers ="
@@ -99,16 +115,21 @@ class EngineSettings(Section):
         return self
 
     @property
+    def left_out(self) -> list[str]:
+        """Names of our fields that `request` leaves out."""
+        return sorted(name for name, value in self.request.items() if value == "")
+
+    @property
     def kind(self) -> EngineKind:
         """What differs between engines."""
-        return KINDS[self.name]
+        return KINDS.get(self.name, PLUGGED_IN)
 
     def copies_policy(self, overlaps: bool) -> bool:
         """Whether it holds a copy of the policy here. `overlaps`: it generates during learning."""
         return self.kind.in_process and (overlaps or self.dtype != "policy")
 
 
-PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")
+PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "dialect", "interface")
 """What a prompt template may hold; `interface` is the sentence that says what the program is."""
 
 

@@ -1,5 +1,6 @@
 """Mistakes in settings, each explained in one line; knows what other trainers call a setting."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from assay.config.section import Section
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
-from assay.registry import is_one_edit, suggest
+from assay.suggestions import is_one_edit, suggest
 
 OTHER_NAMES = Path(__file__).with_name("other_names.toml")
 WANTED = {
@@ -35,7 +36,7 @@ def refusal(error: ValidationError, fields: Iterable[str], *within: str) -> Sett
         options = [key for key in names if key.rpartition(".")[0] == name.rpartition(".")[0]]
         return SettingsError(f"unknown setting {name!r}{_hint(name, options)}", place)
     if kind == "missing":
-        return SettingsError(f"setting {name!r} is missing", place)
+        return SettingsError(f"setting {name!r} is missing; write it as {_option(name)}", place)
     message = first["msg"].replace("Input should", "must").removeprefix("Value error, ")
     if kind == "string_pattern_mismatch":
         message = "must be letters, digits, '_', '-' and '.', and must not start with '.' or '-'"
@@ -43,6 +44,25 @@ def refusal(error: ValidationError, fields: Iterable[str], *within: str) -> Sett
         message = f"must be {WANTED[kind.split('_')[0]]}"
     value = f"= {first['input']!r} " if message.startswith("must") else ""
     return SettingsError(f"setting {name!r} {value}{message}" if name else message, place)
+
+
+EXAMPLES = {"evaluate.tasks": "--tasks humaneval"}
+"""Settings without a default, as an option with a value."""
+
+
+def _option(name: str) -> str:
+    return EXAMPLES.get(name, f"--{name} VALUE")
+
+
+def unknown_option(key: str, kind: type[Section], others: Iterable[str]) -> SettingsError:
+    """The error of a word that is neither a setting nor one of the command's `others`."""
+    place = key.split(".")
+    inner = ".".join(place[2:] if place[0] == "stages" else place)
+    names, table = [*all_keys(kind), *others], inner.rpartition(".")[0]
+    hint = _hint(inner, [name for name in names if name.rpartition(".")[0] == table])
+    return SettingsError(
+        f"no such option: --{' '.join(key.split())}" + re.sub(r"'([\w.-]+)'", r"--\1", hint)
+    )
 
 
 def _hint(name: str, options: list[str]) -> str:
@@ -64,6 +84,21 @@ def all_keys(section: type[Section] = RunSettings, *place: str) -> Iterator[str]
         yield ".".join([*place, key])
         if inner := section_of(field.annotation):
             yield from all_keys(inner, *place, key)
+
+
+def is_setting(key: str, kind: Any = RunSettings) -> bool:
+    """Whether a dotted name leads to a setting; in the table of a plug-in every name does."""
+    place = key.split(".")
+    if place[0] in ("stages", "unset"):  # of files, and not of sections
+        place = place[2:]
+    for name in place:
+        section = section_of(kind)
+        if section is None:
+            return get_origin(kind) is dict
+        if name not in section.model_fields:
+            return False
+        kind = section.model_fields[name].annotation
+    return True
 
 
 def section_of(annotation: Any) -> type[Section] | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from assay.config.generation import EngineSettings, PromptSettings
+from assay.config.model_names import TINY
 from assay.config.section import Section
 
 NAME = r"^\w[\w.\-]*$"
 """Runs and stages are named after their folders."""
+Beta = Annotated[float, Field(ge=0, lt=1)]
 TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb", "trackio"]
 
 
@@ -44,7 +46,7 @@ class TinySettings(Section):
 class PolicySettings(Section):
     """The model that is trained."""
 
-    model: str = "tiny"
+    model: str = TINY
     """`tiny`, `smollm2`, a folder with a Hugging Face model or adapter, a run or stage (the best
     checkpoint with `save.best`, else the newest), a GGUF file, or a name on the Hugging Face hub
     (recipes.md, "Models")."""
@@ -151,7 +153,7 @@ class OptimizerSettings(Section):
     lr: PositiveFloat | None = None
     """Peak learning rate. Default: 1e-6 for RL and 1e-5 for SFT at 4,096 hidden units, more for
     narrower models (times 12 at 896, 300 at 128), times 10 for LoRA."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     """Decay rates of the first and second moments."""
     eps: PositiveFloat = 1e-8
     """Added to the denominator."""
@@ -220,16 +222,6 @@ class JudgeSettings(Section):
         return self
 
 
-def require_own_judge(environment: dict[str, Any], judge: JudgeSettings) -> None:
-    """Raises ValueError for an environment that needs more than services offer."""
-    name = environment.get("name")
-    if judge.servers and name in ("python_tool", "shell"):
-        raise ValueError(
-            f"the environment `{name}` runs programs in this process's judge, and the services of"
-            " `judge.servers` only judge; leave `judge.servers` out"
-        )
-
-
 class EvaluateSettings(Section):
     """How the policy is evaluated. Without this table, it is not."""
 
@@ -251,6 +243,9 @@ class EvaluateSettings(Section):
     """Drop tokens less likely than this share of the most likely one; 0 turns it off."""
     max_tokens: PositiveInt = 512
     """Longest completion in tokens."""
+    max_lost: float = Field(0.01, ge=0, le=1)
+    """Share of the completions that the machine may lose. Where more are lost, the command ends
+    with exit code 3 after all is saved, and the checkpoint cannot be the best one."""
     axes: tuple[str, ...] = ()
     """Reward terms, such as `compiles`: pass@k is reported for each, over completions for which it
     gives more than 0."""
@@ -295,13 +290,14 @@ class RunSettings(Section):
     epochs: PositiveFloat | None = None
     """Passes over the training tasks or demonstrations, instead of `steps`."""
     plugins: tuple[str, ...] = ()
-    """Python files that register tasks, rewards, environments, algorithms or languages."""
+    """Python files that register tasks, kinds of tests, rewards, environments, algorithms or
+    languages."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
     dashboard: DashboardSettings = DashboardSettings()
     """Project on W&B and trackio."""
-    algorithm: dict[str, Any]
-    """`name`, and the settings of that algorithm."""
+    algorithm: dict[str, Any] = Field({})
+    """`name`, which has no default, and the settings of that algorithm."""
     rewards: dict[str, dict[str, Any]] = Field({"tests": {}})
     """Reward terms by name, each with its `weight` and parameters."""
     policy: PolicySettings = PolicySettings()
@@ -329,6 +325,20 @@ class RunSettings(Section):
     save: SaveSettings = SaveSettings()
     """Checkpoints during training."""
 
+    def _require_all(self) -> None:
+        """Raises ValueError that names all settings without a default, each with an example."""
+        absent = {
+            'algorithm.name = "grpo"': "name" not in self.algorithm,
+            'tasks.train = "drills:train"': not (self.tasks.train or self.algorithm.get("pairs")),
+            "steps = 100": self.steps is None and self.epochs is None,
+        }
+        lines = [line for line, is_absent in absent.items() if is_absent]
+        if lines:
+            names = ", ".join(f"`{line.partition(' =')[0]}`" for line in lines)
+            names = names.replace("`steps`", "`steps` (or `epochs`)")
+            are = "are" if len(lines) > 1 else "is"
+            raise ValueError(f"{names} {are} missing; write, for example, {', '.join(lines)}")
+
     @model_validator(mode="after")
     def _settings_agree(self) -> RunSettings:
         if self.engine.kind.hosted:
@@ -346,15 +356,13 @@ class RunSettings(Section):
                 "a quantized model cannot be copied: use `rollout.max_staleness = 0` and"
                 " `engine.dtype = 'policy'`"
             )
-        if (self.steps is None) == (self.epochs is None):
+        self._require_all()
+        if self.steps is not None and self.epochs is not None:
             raise ValueError("write either `steps` or `epochs`")
-        if not isinstance(self.algorithm.get("name"), str):
-            raise ValueError("`algorithm.name` is missing: see `assay list`")
-        if not self.tasks.train and not self.algorithm.get("pairs"):
-            raise ValueError("`tasks.train` is missing: write task sets or files")
+        if not isinstance(self.algorithm["name"], str):
+            raise ValueError("`algorithm.name` must be text in quotes; see `assay list algorithms`")
         if self.stage == "base":
             raise ValueError(
                 "a stage cannot be named `base`: the report uses that name for the untrained model"
             )
-        require_own_judge(self.environment, self.judge)
         return self

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.config.model_names import is_tiny
 from assay.errors import DataError, SettingsError
-from assay.files import ROWS, split_spec
+from assay.lines import source_lines
+from assay.paths import read_bytes, real_path
+from assay.task_specs import ROWS, split_spec
 
 Table = dict[str, Any]
 Place = tuple[str, ...]
@@ -35,7 +38,7 @@ class TomlFile:
 
     def where(self, place: Place) -> str:
         """The file, and the line of the setting at `place`: `demo.toml, line 3`."""
-        lines = self.text.splitlines()
+        lines = source_lines(self.text)
         for number in range(1, len(lines) + 1):
             with suppress(ValueError, RecursionError):  # in the middle of a value of several lines
                 if has(tomllib.loads("\n".join(lines[:number])), place):
@@ -46,12 +49,22 @@ class TomlFile:
 def saved_settings(file: Path) -> Table:
     """The settings that a stage's config.toml keeps. Raises DataError where it cannot be read."""
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{file} cannot be read: {error}") from None
-    if "model" not in table.get("policy", {}):
+        table = tomllib.loads(read_bytes(file).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise DataError(f"{file} cannot be read: {why}") from None
+    policy = table.get("policy", {})
+    if not isinstance(policy, dict) or not isinstance(policy.get("model", ""), str):
+        raise DataError(f"{file} cannot be read: policy.model is no text")
+    if "model" not in policy:
         raise DataError(f"{file} cannot be read: it ends too early, before policy.model")
     return table
+
+
+def saved_model(file: Path) -> str:
+    """The model that a stage's config.toml names: an absolute path, or a name. Raises DataError."""
+    model: str = absolute(saved_settings(file), file.parent)["policy"]["model"]
+    return model
 
 
 def read_files(path: Path) -> list[TomlFile]:
@@ -70,7 +83,7 @@ def read_files(path: Path) -> list[TomlFile]:
             raise SettingsError(
                 f'{path}: `base` = {base!r} must be a path in quotes, such as base = "other.toml"'
             )
-        path = files[-1].path.parent / base
+        path = files[-1].path.parent / expanded(base)
 
 
 def _read(path: Path, above: list[TomlFile], folder: Path | None = None) -> TomlFile:
@@ -79,18 +92,17 @@ def _read(path: Path, above: list[TomlFile], folder: Path | None = None) -> Toml
     """
     source = f"{above[-1].path}: base {str(path)!r}" if above else f"settings file {path}"
     try:
-        if path.resolve() in [file.path.resolve() for file in above]:
+        if real_path(path) in [real_path(file.path) for file in above]:
             raise SettingsError(f"{path} is its own base; correct `base`")
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path).decode("utf-8-sig").replace("\r\n", "\n")
         table = tomllib.loads(text)
     except FileNotFoundError:
         recipes = {file.stem: file for file in (RECIPES / "recipes").glob("*.toml")}
         if str(path) in recipes and not above:
             return _read(recipes[str(path)], above, folder=Path())
-        names = ", ".join(sorted(recipe for recipe in recipes if not recipe.startswith("seed")))
         raise SettingsError(
-            f"{source} not found; write the path of a TOML file, or a recipe: {names}, or another"
-            " of docs/recipes.md"
+            f"{source} not found; write the path of a TOML file, or a recipe:"
+            f" {', '.join(sorted(recipes))}"
         ) from None
     except IsADirectoryError:
         raise SettingsError(f"{source} is a folder; write the path of a TOML file") from None
@@ -101,30 +113,60 @@ def _read(path: Path, above: list[TomlFile], folder: Path | None = None) -> Toml
     except OSError as error:
         why = error.strerror or error
         raise SettingsError(f"{source} cannot be read ({why}); choose another path") from None
-    except (ValueError, RuntimeError) as error:  # links in a circle; tables too deep
+    except (ValueError, RecursionError) as error:  # of tables that are too deep
         raise SettingsError(f"{source} cannot be read as TOML: {error}; correct the file") from None
-    return TomlFile(path, text, _each_path(table, folder or path.parent, _from_folder))
+    return TomlFile(path, text, _each_relative(at_home(table), folder or path.parent, _from_folder))
+
+
+def at_home(table: Table) -> Table:
+    """`table`, with paths that start with ~ in the user's home folder: a shell expands none after
+    an `=`, and none in a file.
+    """
+    return _each_path(table, lambda _, path: expanded(path))
+
+
+def expanded(path: str) -> str:
+    """The path, in the user's home folder where it starts with ~."""
+    return os.path.expanduser(path)  # noqa: PTH111  Path's raises where nobody has that home
 
 
 def relative_to(folder: Path, table: Table) -> Table:
     """`table`, with paths that are relative to the working directory made relative to `folder`."""
-    return _each_path(table, Path(), lambda _, path: os.path.relpath(path, folder))
+    return _each_relative(table, Path(), lambda _, path: os.path.relpath(path, folder))
 
 
 def absolute(table: Table, folder: Path) -> Table:
     """`table`, with paths that are relative to `folder` made absolute."""
-    return _each_path(table, folder, lambda folder, path: str((folder / path).resolve()))
+    return _each_relative(table, folder, lambda folder, path: str(real_path(folder / path)))
 
 
 def _from_folder(folder: Path, path: str) -> str:
     return path if folder == Path() else os.path.normpath(folder / path)
 
 
-def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -> Table:
+def _each_relative(table: Table, folder: Path, change: Callable[[Path, str], str]) -> Table:
     """`table` with `change` applied to every relative path; `folder` is what they are relative to.
 
     A model or a program may be a name, and a task set has a path only where it is a file of rows.
     """
+
+    def changed(key: str, path: str) -> str:
+        is_name = {
+            "tasks": not path.endswith(ROWS),
+            "engine.python": "/" not in path,
+            "policy.model": path[:1] != "." and (is_tiny(path) or not (folder / path).exists()),
+        }
+        if Path(path).is_absolute() or is_name.get("tasks" if "tasks" in key else key):
+            return path
+        path = change(folder, path)
+        dots = "./" if key == "policy.model" and path[:1] not in "./" else ""
+        return f"{dots}{path}"
+
+    return _each_path(table, changed)
+
+
+def _each_path(table: Table, change: Callable[[str, str], str]) -> Table:
+    """`table` with `change` applied to every setting that is a path, or may be, and its key."""
 
     def changed(value: Any, *place: str) -> Any:
         key = ".".join(place[2:] if place[0] == "stages" else place)
@@ -135,17 +177,7 @@ def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -
         if key not in PATHS or not isinstance(value, str) or not value:
             return value
         path = split_spec(value)[1] if "tasks" in key else value
-        before = value.removesuffix(path)
-        is_name = {
-            "tasks": not path.endswith(ROWS),
-            "engine.python": "/" not in path,
-            "policy.model": path[:1] != "." and (path == "tiny" or not (folder / path).exists()),
-        }
-        if Path(path).is_absolute() or is_name.get("tasks" if "tasks" in key else key):
-            return value
-        path = change(folder, path)
-        dots = "./" if key == "policy.model" and path[:1] not in "./" else ""
-        return f"{before}{dots}{path}"
+        return value.removesuffix(path) + change(key, path)
 
     return {key: changed(value, key) for key, value in table.items()}
 

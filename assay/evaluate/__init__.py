@@ -32,7 +32,7 @@ def evaluate_model(
 
     `changes` are settings by their dotted names. The rest is as of `evaluate`.
     """
-    from assay.config.load import load_evaluation, words_of
+    from assay.config.load_settings import load_evaluation, words_of
     from assay.evaluate.model import evaluate
     from assay.tuning import set_variables
 

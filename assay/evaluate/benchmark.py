@@ -10,7 +10,7 @@ from assay.engines.base import sampling_of
 from assay.environments import Environment
 from assay.evaluate.counts import labels_of
 from assay.evaluate.report import Evaluation, summarise
-from assay.evaluate.samples import SampleRow, rollout_of, row_of
+from assay.evaluate.sample_file import LostSample, SampleRow, rollout_of, row_of
 from assay.maths.seeds import derive
 from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
 from assay.rollout.group import score
@@ -19,6 +19,9 @@ from assay.sync import together
 from assay.tasks import load
 from assay.types import Rollout, Task
 
+ROUNDS = 2
+"""Times that a completion is sampled and judged while the machine loses it; the second time after
+all others, when a server may be back."""
 GREEDY = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 
 
@@ -52,14 +55,14 @@ def benchmarks_of(settings: EvaluateSettings) -> list[EvaluateSettings]:
 async def run_benchmark(
     name: str, prompts: Sequence[PromptedTask], settings: EvaluateSettings,
     context: RolloutContext, seed: int, *, finished: Sequence[SampleRow] = (),
-    on_row: Callable[[SampleRow | None], None] = lambda row: None,
+    on_row: Callable[[SampleRow | LostSample], None] = lambda row: None,
 ) -> tuple[Evaluation, list[list[Rollout]]]:  # fmt: skip
     """`settings.samples` rollouts of every task, under `name` (a stage or a model).
 
     The score is whether tests pass, whatever `context` rewards. Each sample has a seed of its own,
     so `finished` rows, which are not sampled again, change no other. `on_row` gets every new row
-    as soon as it is judged, and None for a rollout that the machine failed. Returns the evaluation
-    of all rows, and the rollouts by task.
+    as soon as it is judged, and what the machine lost in all ROUNDS. Returns the evaluation of all
+    rows, and the rollouts by task.
     """
     start = time.perf_counter()
     reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
@@ -68,36 +71,60 @@ async def run_benchmark(
         context, sampling=sampling, reward=reward, scores_turns=False, generation=Meter(),
         judging=Meter(),
     )  # fmt: skip
-    rows = {(row.task_id, row.sample): row for row in finished}
+    stored = {(row.task_id, row.sample): row for row in finished}
+    rows: dict[tuple[str, int], SampleRow | LostSample] = {**stored}
+    rollouts = dict[tuple[str, int], Rollout]()
 
-    async def run_one(task_number: int, sample: int) -> Rollout:
+    async def run_one(task_number: int, sample: int, is_last: bool) -> Rollout:
         prompted = prompts[task_number]
         rollout = await attempt(prompted, tests_only, derive(derive(seed, task_number), sample))
         (scored,) = await axes([rollout])
-        row = row_of(scored, sample, settings.axes)
-        if row is not None:
-            rows[row.task_id, row.sample] = row
-        on_row(row)
+        rows[prompted.task.id, sample] = row = row_of(scored, sample, settings.axes)
+        if is_last or isinstance(row, SampleRow):
+            on_row(row)
         return rollout
 
-    async def run_task(task_number: int, task_id: str) -> list[Rollout]:
-        numbers = range(settings.samples)
-        stored = {n: rows[task_id, n] for n in numbers if (task_id, n) in rows}
-        missing = [n for n in numbers if n not in stored]
-        rollouts = await together(run_one(task_number, sample) for sample in missing)
-        new = dict(zip(missing, await score(rollouts, tests_only), strict=True))
-        task = prompts[task_number].task
-        return [new[n] if n in new else rollout_of(stored[n], task) for n in numbers]
+    async def run_task(task_number: int, task_id: str, is_last: bool) -> None:
+        keys = [(task_id, sample) for sample in range(settings.samples)]
+        missing = [key for key in keys if is_missing(rows.get(key))]
+        new = await together(run_one(task_number, sample, is_last) for _, sample in missing)
+        rollouts.update(zip(missing, await score(new, tests_only), strict=True))
 
     async with axes.open(context.judge):
-        groups = await together(run_task(n, prompt.task.id) for n, prompt in enumerate(prompts))
-    in_order = [
-        rows.get((prompt.task.id, n)) for prompt in prompts for n in range(settings.samples)
+        for number in range(1, 1 + ROUNDS):
+            await together(
+                run_task(n, prompt.task.id, number == ROUNDS) for n, prompt in enumerate(prompts)
+            )
+    groups = [
+        [
+            rollouts.get((prompt.task.id, n)) or rollout_of(stored[prompt.task.id, n], prompt.task)
+            for n in range(settings.samples)
+        ]
+        for prompt in prompts
     ]
-    failure = next(filter(None, (rollout.failure for group in groups for rollout in group)), None)
     seconds = time.perf_counter() - start
+    return evaluation_of(name, prompts, settings, list(rows.values()), seconds), groups
+
+
+def is_missing(row: SampleRow | LostSample | None) -> bool:
+    """Whether a completion is to be sampled, once more if the machine lost it. Nobody can judge one
+    of a task that cannot be judged.
+    """
+    return row is None or (isinstance(row, LostSample) and not row.unjudged)
+
+
+def evaluation_of(
+    name: str, prompts: Sequence[PromptedTask], settings: EvaluateSettings,
+    rows: Sequence[SampleRow | LostSample], seconds: float, failure: str = "",
+) -> Evaluation:  # fmt: skip
+    """The evaluation of the rows that there are; others are lost because of the `failure`. Raises
+    MachineError without a judged one.
+    """
+    by_place = {(row.task_id, row.sample): row for row in rows}
+    in_order = [
+        by_place.get((prompt.task.id, n)) or LostSample(prompt.task.id, n, failure)
+        for prompt in prompts
+        for n in range(settings.samples)
+    ]
     labels = {prompt.task.id: labels_of(prompt.task) for prompt in prompts}
-    return (
-        summarise(name, settings, in_order, seconds=seconds, failure=failure, labels=labels),
-        groups,
-    )
+    return summarise(name, settings, in_order, seconds=seconds, labels=labels)

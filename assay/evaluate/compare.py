@@ -1,6 +1,7 @@
 """Compares evaluations on the same tasks: of runs, stages and reports; runs over seeds as one."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +11,9 @@ from statistics import fmean, variance
 from typing import Any
 
 from assay.config.toml_files import absolute, flat, saved_settings
-from assay.errors import DataError
+from assay.errors import DataError, MachineError
 from assay.evaluate.grid import grid
-from assay.evaluate.report import Evaluation, label, read_report, title
+from assay.evaluate.report import Evaluation, label, read_report, read_setups, title
 from assay.maths.comparison import (
     PairedDifference,
     SeedSpread,
@@ -21,6 +22,8 @@ from assay.maths.comparison import (
     seed_spread,
 )
 from assay.maths.estimates import Interval, pass_interval, score_interval, student_t
+from assay.paths import real_path
+from assay.progress import counted
 
 OWN = ("name", "seed", "folder", "trackers", "dashboard")
 """Settings in which the runs of one recipe may differ."""
@@ -55,6 +58,8 @@ class RunResult:
     """The run's settings but for the seed; or else the folder of the report."""
     group: str
     """Equal for results of one recipe that differ only in the run."""
+    seed: int | None
+    """That of the run; None where no stage has trained the model."""
     setup: dict[str, Any]
     """How `assay eval` made it; empty for an evaluation during training."""
     whole_run: bool
@@ -82,6 +87,15 @@ class ModelRow:
     """Completions of a task, of one seed."""
     temperature: float
     """0 is greedy decoding."""
+    completions: int
+    """Of all tasks and seeds, with those that were lost."""
+    lost: int
+    """Completions lost to the machine, which no number above counts."""
+    lost_tasks: tuple[str, ...]
+    """Tasks that lost completions, in any seed: their rates are of fewer, or they have none."""
+    judged_samples: float
+    """Judged completions of a task, of one seed: the harmonic mean over tasks, which tells how
+    exact their rates are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +107,10 @@ class Compared:
     paired: PairedDifference
     tasks_apart: int
     """Tasks that only one of the two was evaluated on; they do not count."""
+    tasks_lost: int
+    """Of `tasks_apart`, those of which one of the two lost every completion."""
+    tasks_unequal: int
+    """Tasks that count although one of the two lost some of their completions."""
     p_holm: float
     """The p-value, adjusted for the number of comparisons (Holm)."""
 
@@ -109,6 +127,15 @@ class Comparison:
         """The tables, and what they mean."""
         return "\n\n".join([_table(self.rows), *_differences(self.comparisons), *self.notes])
 
+    def require_few_lost(self, max_lost: float) -> None:
+        """Raises MachineError where a row lost more than this share of its completions."""
+        worst = max(self.rows, key=lambda row: row.lost / row.completions)
+        if worst.lost > max_lost * worst.completions:
+            raise MachineError(
+                f"{worst.model} lost {worst.lost} of {worst.completions} completions to the"
+                f" machine, more than max_lost = {max_lost:g} of them; evaluate it again for those"
+            )
+
 
 def compare(paths: Sequence[Path]) -> Comparison:
     """Compare evaluations, each row with the first row before it that has tasks in common, at the
@@ -118,7 +145,8 @@ def compare(paths: Sequence[Path]) -> Comparison:
     run counts with its last evaluation; a single path to runs of one recipe has a row for each
     stage. Raises DataError for a path without evaluations, or rows without tasks in common.
     """
-    results = [result for path in paths for result in _results(path)]
+    damage: list[str] = []
+    results = [result for path in paths for result in _results(path, damage)]
     if len(paths) > 1 or len({result.recipe for result in results}) > 1:
         last = {
             (result.run, label(result.evaluation)[1:]): result
@@ -127,6 +155,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
         }
         results = [result for result in results if not result.whole_run or result in last.values()]
     _require_same_content(results)
+    results, copies = _without_copies(results)
     if len({label(result.evaluation)[1:] for result in results}) > 1:
         results = [
             replace(result, name=title(replace(result.evaluation, name=result.name)))
@@ -141,11 +170,14 @@ def compare(paths: Sequence[Path]) -> Comparison:
         )
     adjusted = holm([pair.paired.p_value for pair in comparisons])
     compared = [replace(pair, p_holm=p) for pair, p in zip(comparisons, adjusted, strict=True)]
-    return Comparison(rows, compared, list(_notes(results, rows, compared)))
+    left_out = [f"A run is left out: {line}." for line in [*damage, *copies]]
+    return Comparison(rows, compared, [*_notes(results, rows, compared), *left_out])
 
 
-def _results(path: Path) -> list[RunResult]:
-    """The evaluations at a path. Raises DataError if there are none."""
+def _results(path: Path, damage: list[str]) -> list[RunResult]:
+    """The evaluations at a path; a line goes to `damage` for each run of a folder that cannot be
+    read. Raises DataError if there are none.
+    """
     folder = path.parent if path.name == "report.json" else path
     if read_report(folder):
         return _of_report(folder)
@@ -153,12 +185,26 @@ def _results(path: Path) -> list[RunResult]:
         result for result in _of_report(path.parent) if result.evaluation.name == path.name
     ]:
         return [replace(result, whole_run=False) for result in stage]
-    if runs := sorted(path.glob("*/report.json"), key=lambda file: _natural(file.parent.name)):
-        return [result for file in runs for result in _of_report(file.parent)]
+    reports = [run for run in path.glob("*/") if os.path.lexists(run / "report.json")]
+    if runs := sorted(reports, key=lambda run: _natural(run.name)):
+        return _of_runs(runs, damage)
     raise DataError(
         f"{path} holds no evaluation; name a run, a stage that was evaluated (RUN/STAGE), or the"
         " --out of `assay eval`"
     )
+
+
+def _of_runs(runs: Sequence[Path], damage: list[str]) -> list[RunResult]:
+    """The evaluations of those runs that can be read. Raises DataError if there are none."""
+    results: list[RunResult] = []
+    for run in runs:
+        try:
+            results += _of_report(run)
+        except DataError as error:
+            damage.append(str(error))
+    if damage and not results:
+        raise DataError(damage[0])
+    return results
 
 
 def _natural(name: str) -> list[str]:
@@ -169,22 +215,19 @@ def _of_report(folder: Path) -> list[RunResult]:
     evaluations = read_report(folder)
     if not evaluations:
         return []
-    table = json.loads((folder / "report.json").read_text())
-    setups = table.get("setups", {})
-    return [
-        _result(entry, setups.get(title(entry)) or table.get("setup") or {}, folder)
-        for entry in evaluations
-    ]
+    setups = read_setups(folder)
+    return [_result(entry, setups.get(title(entry), {}), folder) for entry in evaluations]
 
 
 def _result(entry: Evaluation, setup: dict[str, Any], folder: Path) -> RunResult:
     model = Path(str(setup.get("model", {}).get("model", "")))
     trained = model.parent.name == "checkpoints"
-    model = model.resolve()
-    run = model.parents[2] if trained else folder.resolve()
+    model = real_path(model)
+    run = model.parents[2] if trained else real_path(folder)
     stages = {
-        file.parent.name: saved_settings(file)
-        for file in ([] if setup and not trained else sorted(run.glob("*/config.toml")))
+        path.name: _settings(path / "config.toml")
+        for path in ([] if setup and not trained else sorted(run.glob("*/")))
+        if os.path.lexists(path / "config.toml")
     }
     recipe = "".join(_recipe(table, run / stage) for stage, table in stages.items()) or str(run)
     conditions = {key: value for key, value in setup.items() if key not in OWN_SETUP}
@@ -194,7 +237,18 @@ def _result(entry: Evaluation, setup: dict[str, Any], folder: Path) -> RunResult
         [recipe, entry.name, entry.tasks_spec, entry.samples, entry.temperature, conditions]
     )
     name = entry.name if setup else str(folder / entry.name)
-    return RunResult(entry, name, run, method, recipe, group, setup, not setup)
+    seed = next((table.get("seed") for table in stages.values()), None)
+    return RunResult(entry, name, run, method, recipe, group, seed, setup, not setup)
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    table = saved_settings(file)
+    algorithm = table.get("algorithm")
+    texts = [table.get("folder"), table.get("name"), isinstance(algorithm, dict)
+             and algorithm.get("name")]  # fmt: skip
+    if not all(isinstance(text, str) for text in texts):
+        raise DataError(f"{file} cannot be read: it lacks `folder`, `name` or `algorithm.name`")
+    return table
 
 
 def _recipe(table: dict[str, Any], stage: Path) -> str:
@@ -209,14 +263,35 @@ def _require_same_content(results: Sequence[RunResult]) -> None:
     first_of: dict[frozenset[str], RunResult] = {}
     for result in results:
         if content := result.setup.get("tasks_sha256"):
-            other = first_of.setdefault(
-                frozenset(task.id for task in result.evaluation.per_task), result
-            )
+            other = first_of.setdefault(frozenset(_task_ids(result.evaluation)), result)
             if content != other.setup["tasks_sha256"]:
                 raise DataError(
                     f"{other.name} and {result.name} were evaluated on tasks of the same names, but"
                     " with other content (tasks_sha256); evaluate both on one task set"
                 )
+
+
+def _task_ids(evaluation: Evaluation) -> set[str]:
+    """All tasks, with those of which every completion was lost."""
+    return {task.id for task in evaluation.per_task} | evaluation.lost_by_task.keys()
+
+
+def _without_copies(results: Sequence[RunResult]) -> tuple[list[RunResult], list[str]]:
+    """The results without those of copied runs, which are no second seed, and a line for each."""
+    originals: list[RunResult] = []
+    copies: list[str] = []
+    for result in results:
+        same = (
+            earlier.run for earlier in originals
+            if earlier.seed is not None and earlier.seed == result.seed
+            and earlier.group == result.group and earlier.run != result.run
+            and earlier.evaluation == result.evaluation
+        )  # fmt: skip
+        if original := next(same, None):
+            copies.append(f"{result.run} has the seed and the results of {original}")
+        else:
+            originals.append(result)
+    return originals, list(dict.fromkeys(copies))
 
 
 def _groups(results: Sequence[RunResult]) -> list[list[RunResult]]:
@@ -235,17 +310,21 @@ def _row(group: Sequence[RunResult]) -> ModelRow:
     rates = {id: fmean(rates[id] for rates in by_seed) for id in common}
     seeds = seed_spread([result.evaluation.pass_at[1] for result in group])
     interval = pass_interval([(task.samples, task.passed) for task in first.per_task])
+    judged = 1 / fmean(1 / task.samples for run in group for task in run.evaluation.per_task)
     if seeds.deviation is not None:
         name = re.sub(r"(.*seed)\W?\d+", rf"\1s ({len(group)})", name, count=1)
-        interval = _over_seeds(seeds, list(rates.values()), first.samples)
+        interval = _over_seeds(seeds, list(rates.values()), judged)
     return ModelRow(
         name, group[0].method, first.tasks_spec, seeds, interval, sum(rates.values()), len(rates),
         fmean(result.evaluation.mean_length for result in group), rates, first.samples,
-        first.temperature,
+        first.temperature, sum(result.evaluation.completions for result in group),
+        sum(result.evaluation.dropped for result in group),
+        tuple(dict.fromkeys(id for result in group for id in result.evaluation.lost_by_task)),
+        judged,
     )  # fmt: skip
 
 
-def _over_seeds(seeds: SeedSpread, rates: Sequence[float], samples: int) -> Interval:
+def _over_seeds(seeds: SeedSpread, rates: Sequence[float], samples: float) -> Interval:
     """The interval over tasks, each side widened by Student's interval of the mean over seeds."""
     between = variance(rates) if len(rates) > 1 else 0.0
     floor = 1 / samples / seeds.seeds
@@ -261,10 +340,16 @@ def _comparisons(rows: Sequence[ModelRow]) -> Iterator[Compared]:
             common = [id for id in other.rates if id in row.rates]
             if common:
                 before, after = ([side.rates[id] for id in common] for side in (other, row))
-                samples = min(other.samples, row.samples)
+                samples = min(other.judged_samples, row.judged_samples)
                 paired = paired_difference(before, after, samples, (other.seeds, row.seeds))
-                apart = len(row.rates | other.rates) - len(common)
-                yield Compared(row.model, other.model, paired, apart, paired.p_value)
+                apart, lost = (
+                    row.rates.keys() ^ other.rates.keys(),
+                    {*row.lost_tasks, *other.lost_tasks},
+                )
+                yield Compared(
+                    row.model, other.model, paired, len(apart), len(apart & lost),
+                    len(lost.intersection(common)), paired.p_value,
+                )  # fmt: skip
                 break
 
 
@@ -287,21 +372,37 @@ def _notes(
     differ = {key for setup in setups for key in setup if setup[key] != setups[0].get(key)}
     if differ := differ - {"sampling.temperature"}:
         yield NOTES["setup"].format(", ".join(sorted(differ)))
+    for row in rows:
+        if row.lost:
+            yield (
+                f"{row.model} lost {row.lost} of {counted(row.completions, 'completion')}, of"
+                f" {counted(len(row.lost_tasks), 'task')}, to the machine: no rate counts them."
+                " Evaluate it again for those."
+            )
     for pair in comparisons:
         if pair.tasks_apart:
             yield (
-                f"{pair.model} and {pair.against} share {pair.paired.tasks} tasks;"
-                f" {pair.tasks_apart} that only one of them has do not count in their difference."
+                f"{pair.model} and {pair.against} share {counted(pair.paired.tasks, 'task')};"
+                f" {pair.tasks_apart} that only one of them has do not count in their difference"
+                + (f": {pair.tasks_lost} of these lost every completion" * bool(pair.tasks_lost))
+                + "."
+            )
+        if pair.tasks_unequal:
+            yield (
+                f"{pair.model} and {pair.against} have unequal numbers of judged completions of"
+                f" {pair.tasks_unequal} of the {counted(pair.paired.tasks, 'task')}, because some"
+                " were lost; each task weighs the same, with the rate of those that were judged."
             )
     if len(comparisons) > 1:
         yield f"`p, Holm` is adjusted for {len(comparisons)} comparisons."
 
 
 def _table(rows: Sequence[ModelRow]) -> str:
-    header = ["model", "method", "seeds", "pass@1", "95 %", "passed/tasks", "tokens"]
+    header = ["model", "method", "seeds", "pass@1", "95 %", "lost", "passed/tasks", "tokens"]
     return grid([header] + [
         [row.model, row.method or "none", str(row.seeds.seeds), _pass_at_1(row.seeds),
          f"{row.interval.low:.1%} to {row.interval.high:.1%}",
+         f"{row.lost} of {row.completions}" if row.lost else "0",
          f"{f'{row.passed:.1f}'.removesuffix('.0')}/{row.tasks}", f"{row.mean_length:.1f}"]
         for row in rows
     ])  # fmt: skip

@@ -28,6 +28,8 @@ class GroupResult:
     """Mean over these tasks, in [0, 1]."""
     interval: Interval
     """95 % confidence interval of `pass_at_1`, over tasks."""
+    lost: int = 0
+    """Completions of tasks with the label that the machine lost."""
 
 
 Labels = Mapping[str, str]
@@ -63,21 +65,27 @@ def labels_of(task: Task) -> Labels:
 
 
 def by_label(
-    tasks: Iterable[TaskResult], labels: Mapping[str, Labels]
+    tasks: Iterable[TaskResult], labels: Mapping[str, Labels], lost: Mapping[str, int]
 ) -> dict[str, dict[str, GroupResult]]:
-    """The tasks by each kind of label that tells groups of them apart; `labels` are by task id."""
+    """The tasks by each kind of label that tells groups of them apart; `labels` are by task id, and
+    so are the completions that were `lost`.
+    """
+    lost_by_label = Counter[tuple[str, str]]()
+    for id, count in lost.items():
+        for kind, texts in labels.get(id, {}).items():
+            lost_by_label.update({(kind, text): count for text in texts.split(", ")})
     groups = defaultdict[str, defaultdict[str, list[TaskResult]]](lambda: defaultdict(list))
     for task in tasks:
         for kind, texts in labels.get(task.id, {}).items():
             for text in texts.split(", "):
                 groups[kind][text].append(task)
     return {
-        kind: {text: _group(group[text]) for text in sorted(group)}
+        kind: {text: _group(group[text], lost_by_label[kind, text]) for text in sorted(group)}
         for kind, group in groups.items()
         if 1 < len(group) < sum(map(len, group.values()))
     }
 
 
-def _group(tasks: Sequence[TaskResult]) -> GroupResult:
+def _group(tasks: Sequence[TaskResult], lost: int) -> GroupResult:
     counts = counts_of(tasks)
-    return GroupResult(len(counts), mean_pass_at_k(counts, 1), pass_interval(counts))
+    return GroupResult(len(counts), mean_pass_at_k(counts, 1), pass_interval(counts), lost)

@@ -1,8 +1,6 @@
 """Judges completions from a file, and writes the verdicts to a file next to it."""
 
-import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +14,12 @@ from assay.evaluate.counts import by_task
 from assay.extract.thoughts import without_end
 from assay.files import write_atomically
 from assay.judge import Job
-from assay.judge.verdict import is_tasks_fault
-from assay.judges.open import open_judge
+from assay.judges.open_judge import open_judge
 from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
+from assay.paths import require_output
 from assay.progress import Progress
-from assay.registry import suggest
+from assay.strict_json import strict_json
+from assay.suggestions import suggest
 from assay.sync import run_sync
 from assay.tasks.rows import Row, file_rows
 from assay.types import Execution, Task, Verdict
@@ -45,8 +44,10 @@ class GradeSummary:
     forgeable: int
     """Passes in which the checks took the program's word for something."""
     verdicts: dict[str, int]
-    """Rows by verdict, `faulty` for those of `faulty` tasks; `infra` is the machine's failure."""
-    faulty: dict[str, str]
+    """Rows by verdict; `infra` is the machine's failure, `unjudged` one of `unjudged`'s tasks."""
+    lost: int
+    """Rows that the machine failed; no other number counts them."""
+    unjudged: dict[str, str]
     """Tasks that cannot be judged, which is no fault of the machine, and why."""
     file: str
     """Where the verdict of each row is."""
@@ -66,12 +67,7 @@ def grade(
     """
     jobs = read_samples(samples, tasks)
     file = output or samples.with_name(f"{samples.name}.verdicts.jsonl")
-    is_input = file.resolve() == samples.resolve()
-    if is_input or file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise DataError(
-            f"{file} cannot be written to, and the verdicts go there; name another file with"
-            " --output"
-        )
+    require_output(file, [samples])
     bar = progress or Progress()
     bar.phase("judging", len(jobs))
 
@@ -81,7 +77,7 @@ def grade(
 
     executions = run_sync(judged())
     rows = [_verdict_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
-    write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
+    write_atomically(file, "".join(strict_json(row) + "\n" for row in rows))
     return _sum_up(jobs, executions, file, len(tasks))
 
 
@@ -106,12 +102,12 @@ def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
 def _job(row: Row, by_id: dict[str, Task]) -> Job:
     task = _task(row, by_id)
     if row.fields.get("solution") is not None:  # EvalPlus prefers it where both are there
-        return Job(task, row.text("solution"))
+        return Job(task, row.program("solution", task.language))
     if row.fields.get("completion") is not None:
-        completion = without_end(row.text("completion"))
+        completion = without_end(row.program("completion", task.language))
         return Job(task, extract.completed(task.stub, completion))
     if row.fields.get("reply") is not None:
-        return Job(task, extract.program(task, row.text("reply")))
+        return Job(task, extract.program(task, row.program("reply", task.language)))
     raise row.wrong(
         f'{task.id!r} has neither "completion" (which continues the stub) nor "solution" (a whole'
         f' program) nor "reply" (a model\'s reply); its fields are {", ".join(row.fields)}'
@@ -141,6 +137,7 @@ def _verdict_row(job: Job, execution: Execution) -> dict[str, Any]:
         "passed": execution.verdict is Verdict.PASS,
         "checks_passed": execution.passed,
         "checks": execution.total,
+        "cause": str(execution.cause),
         "detail": execution.detail,
         "forgeable": execution.forgeable,
         "cpu_seconds": round(execution.cpu_seconds, 4),
@@ -154,11 +151,11 @@ def _sum_up(
     judged = by_task(
         (job.task.id, execution.verdict is Verdict.PASS)
         for job, execution in ended
-        if execution.verdict is not Verdict.INFRA
+        if execution.is_judged
     )
     counts = [(task.samples, task.passed) for task in judged]
-    faults = [(job.task.id, run.detail) for job, run in ended if is_tasks_fault(run)]
-    names = ("faulty" if is_tasks_fault(run) else str(run.verdict) for run in executions)
+    unjudged = {job.task.id: f"{run.cause}: {run.detail}" for job, run in reversed(ended)
+                if run.verdict is Verdict.UNJUDGED}  # fmt: skip
     return GradeSummary(
         samples=len(jobs),
         tasks=len(counts),
@@ -166,7 +163,8 @@ def _sum_up(
         pass_at_1=mean_pass_at_k(counts, 1) if counts else None,
         interval=pass_interval(counts) if counts else Interval(0.0, 1.0),
         forgeable=sum(run.verdict is Verdict.PASS and run.forgeable for run in executions),
-        verdicts=dict(Counter(names)),
-        faulty=dict(faults),
+        verdicts=dict(Counter(str(run.verdict) for run in executions)),
+        lost=sum(run.verdict is Verdict.INFRA for run in executions),
+        unjudged=dict(reversed(unjudged.items())),
         file=str(file),
     )

@@ -2,23 +2,30 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay import environments, rewards
 from assay.config.evaluation import EvaluationRun
 from assay.engines.base import Engine, sampling_of
 from assay.environments import Environment
-from assay.errors import DataError, SettingsError
-from assay.evaluate.benchmark import axes_of, benchmarks_of, load_sets, run_benchmark
+from assay.errors import DataError, MachineError, SettingsError
+from assay.evaluate.benchmark import (
+    axes_of,
+    benchmarks_of,
+    evaluation_of,
+    load_sets,
+    run_benchmark,
+)
 from assay.evaluate.protocol import Setup, folder_name, hash_of, identity, name_of, setup_of
 from assay.evaluate.report import Evaluation, read_report, title, write_report
-from assay.evaluate.samples import SampleFile, SampleRow
-from assay.evaluate.subject import Subject, models_of, subject_of
+from assay.evaluate.sample_file import LostSample, SampleFile, SampleRow
+from assay.evaluate.subject import EvaluatedModel, Subject, models_of, subject_of
 from assay.files import write_atomically
 from assay.judge import AnyJudge
-from assay.judges.open import open_judge
-from assay.progress import Progress
+from assay.judges.open_judge import open_judge
+from assay.paths import real_path
+from assay.progress import Progress, counted
 from assay.prompts import settings_of as prompt_settings
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
 from assay.rollout.prompter import Prompter
@@ -48,6 +55,8 @@ class EvaluationRow:
     """One model on one task set: a row of the report, with a folder for its samples."""
 
     run: EvaluationRun
+    model: str
+    """Its name."""
     prompts: Sequence[PromptedTask]
     setup: Setup
     folder: Path
@@ -72,14 +81,14 @@ def evaluate(
     """
     progress = progress or Progress()
     axes_of(run.evaluate)
-    environment = environments.build(run.environment)
+    environment = environments.build(run.environment, run.judge.servers)
     progress.phase(f"loading {', '.join(run.evaluate.tasks)}")
     sets = load_sets(run.evaluate, environment)
     models = models_of(run)
     alone = len(models) * len(benchmarks_of(run.evaluate)) == 1
     alone &= not folder or "setups" not in _table(folder)
     if folder and not alone:
-        _require_table(folder, [model.policy.model for model in models])
+        _require_table(folder, [model.source.name for model in models])
     rows: dict[str, tuple[Evaluation, Setup, Path]] = {}
     for model in models:
         for row, evaluation in _evaluate(model, sets, environment, folder, alone, progress):
@@ -94,14 +103,15 @@ def evaluate(
 
 
 def _evaluate(
-    run: EvaluationRun, sets: Mapping[str, Sequence[Task]], environment: Environment,
+    model: EvaluatedModel, sets: Mapping[str, Sequence[Task]], environment: Environment,
     out: Path | None, alone: bool, progress: Progress,
 ) -> list[tuple[EvaluationRow, Evaluation]]:  # fmt: skip
     """The rows of one model. Its engine starts only where samples are missing."""
-    progress.phase(f"loading model {run.policy.model}")
-    subject = subject_of(run, progress)
-    run = run.model_copy(update={"policy": subject.settings})
-    prompt = run.prompt or prompt_settings(run.policy.model)
+    source = model.source
+    progress.phase(f"loading model {source.name}")
+    subject = subject_of(model, progress)
+    run = model.run.model_copy(update={"policy": subject.settings})
+    prompt = run.prompt or prompt_settings(source.folder)
     prompter = Prompter(subject.chat, environment, prompt)
     prompts = {spec: make_prompts(tasks, prompter, 0, None) for spec, tasks in sets.items()}
     rows = []
@@ -110,10 +120,10 @@ def _evaluate(
         capped = _capped(
             run.model_copy(update={"evaluate": settings}), task_prompts, subject, progress
         )
-        setup = setup_of(capped, subject.files, prompter, task_prompts)
+        setup = setup_of(capped, source.name, subject.files, prompter, task_prompts)
         folder = out if out and alone else (out or RUNS) / folder_name(setup)
         _claim(folder, setup, progress)
-        rows.append(EvaluationRow(capped, task_prompts, setup, folder))
+        rows.append(EvaluationRow(capped, source.name, task_prompts, setup, folder))
     done = [_finished(row, progress) for row in rows]
 
     async def sample() -> list[Evaluation]:
@@ -126,6 +136,7 @@ def _evaluate(
             ]
 
     evaluations = run_sync(sample()) if None in done else list(filter(None, done))
+    rows = [replace(row, setup=_setup_of(row, subject)) for row in rows]
     return list(zip(rows, evaluations, strict=True))
 
 
@@ -144,30 +155,45 @@ async def _sample(
         most = (row.completions - len(file.rows)) * settings.max_tokens
         progress.phase(f"evaluating {settings.tasks[0]}", row.completions, len(file.rows), most)
 
-        def on_row(sample: SampleRow | None) -> None:
-            if sample is not None:
+        def on_row(sample: SampleRow | LostSample) -> None:
+            if isinstance(sample, SampleRow):
                 file.append(sample)
             progress.advance()
 
-        name = name_of(row.run.policy.model)
-        evaluation, rollouts = await run_benchmark(
-            name, row.prompts, settings, context, row.run.seed, finished=file.rows, on_row=on_row
-        )
+        name = name_of(row.model)
+        try:
+            evaluation, rollouts = await run_benchmark(
+                name, row.prompts, settings, context, row.run.seed, finished=file.rows,
+                on_row=on_row,
+            )  # fmt: skip
+        except MachineError as error:
+            if file.rows:
+                sofar = evaluation_of(name, row.prompts, settings, file.rows, 0.0, str(error))
+                write_report(row.folder, [sofar], _setup_of(row, subject))
+            raise
     progress.tokens = int  # else it would keep the engine's model
     write_rollouts(row.folder / ROLLOUTS, 0, rollouts)
     if not row.run.engine.kind.hosted:
         from assay.policy.tokenizer import vocabulary
 
         write_vocabulary(row.folder, vocabulary(subject.chat.tokenizer))
-    write_report(row.folder, [evaluation], row.setup)
+    write_report(row.folder, [evaluation], _setup_of(row, subject))
     return evaluation
+
+
+def _setup_of(row: EvaluationRow, subject: Subject) -> Setup:
+    """The row's setup, with the parameters that were not sent to an endpoint, now or earlier."""
+    stored = _table(row.folder).get("setup", {}).get("not_sent", [])
+    return row.setup | {"not_sent": sorted({*row.setup["not_sent"], *stored, *subject.not_sent})}
 
 
 def _finished(row: EvaluationRow, progress: Progress) -> Evaluation | None:
     """The stored evaluation, where all its samples are there."""
     with SampleFile(row.folder / "samples.jsonl") as file:
         if file.rows:
-            progress.say(f"{row.folder} has {len(file.rows)} of {row.completions} samples already")
+            progress.say(
+                f"{row.folder} has {len(file.rows)} of {counted(row.completions, 'sample')} already"
+            )
         stored = read_report(row.folder)
         whole = stored and not stored[0].dropped and len(file.rows) == row.completions
         return stored[0] if whole else None
@@ -227,7 +253,7 @@ def _claim(folder: Path, setup: Setup, progress: Progress) -> None:
 
 def _twins(identifier: Setup, folder: Path) -> Iterator[Path]:
     """The samples of the same evaluation in other folders, below runs/ or beside `folder`."""
-    for root in {RUNS.resolve(), folder.parent.resolve()}:
+    for root in {real_path(RUNS), real_path(folder.parent)}:
         for file in [*root.glob("*/report.json"), *root.glob("*/*/report.json")]:
             setup, samples = _table(file.parent).get("setup"), file.with_name("samples.jsonl")
             if isinstance(setup, dict) and identity(setup) == identifier and samples.exists():
@@ -245,7 +271,7 @@ def _require_table(folder: Path, models: Sequence[str]) -> None:
     names = {name_of(model): model for model in stored}
     for model in models:
         other = names.get(name_of(model), model)
-        if Path(other).resolve() != Path(model).resolve():
+        if real_path(Path(other)) != real_path(Path(model)):
             raise SettingsError(
                 f"{folder} has rows of {other}, another {name_of(model)}; choose another --out"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from assay.evaluate.report import Evaluation
 from assay.evaluate.run_summary import metrics_rows
 from assay.files import replacing
+from assay.progress import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +100,11 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     bars = lengths.bar(range(count), tokens, width=0.6, color=colours)
     lengths.bar_label(bars, fmt="%.0f", padding=2)
     lengths.set_ylabel("mean length, tokens")
-    names = [f"{result.name}\n{result.tasks_spec}\n{result.tasks} tasks" for result in evaluations]
+    names = [
+        f"{result.name}\n{result.tasks_spec}\n{counted(result.tasks, 'task')}"
+        + f"\n{result.lost} lost" * bool(result.dropped)
+        for result in evaluations
+    ]
     passes.set_xticks([])
     lengths.set_xticks(range(count), names)
     for axes in (passes, lengths):
@@ -129,6 +135,8 @@ def _draw_panel(axes: Axes, label: str, lines: Mapping[str, Curve]) -> None:
 def _figure(
     width: float, height: float, rows: int, columns: int
 ) -> tuple[Figure, list[list[Axes]]]:
+    # It warns of a home folder that cannot be written, and keeps its cache elsewhere by itself.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -14,7 +14,7 @@ from assay import extract
 from assay.config.evaluation import EvaluationRun
 from assay.engines.base import sampling_of
 from assay.evaluate.run_summary import versions
-from assay.judge.verdict_cache import edition
+from assay.judge.edition import edition
 from assay.tasks.exact import row_of
 
 if TYPE_CHECKING:
@@ -26,14 +26,20 @@ Setup = dict[str, Any]
 
 
 def setup_of(
-    run: EvaluationRun, model_files: str, prompter: Prompter, prompts: Sequence[PromptedTask]
+    run: EvaluationRun,
+    model: str,
+    model_files: str,
+    prompter: Prompter,
+    prompts: Sequence[PromptedTask],
 ) -> Setup:
-    """The setup of an evaluation on one task set. `model_files` identifies the weights."""
+    """The setup of an evaluation on one task set. `model` is the model's name, and
+    `model_files` identifies its weights.
+    """
     settings, judge = run.evaluate, run.judge
     dates = sorted(prompt.task.tags["date"] for prompt in prompts if prompt.task.tags.get("date"))
     return {
         "model": run.policy.model_dump(exclude_defaults=True, exclude={"device"})
-        | {"model": run.policy.model},
+        | {"model": model},
         "model_files": model_files,
         "engine": run.engine.model_dump(mode="json", include=run.engine.kind.decisive),
         "tasks": settings.tasks[0],
@@ -45,6 +51,7 @@ def setup_of(
         "axes": list(settings.axes),
         "seed": run.seed,
         "sampling": asdict(sampling_of(settings)),
+        "not_sent": list(run.engine.left_out),
         "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"})
         | {"edition": edition().hex()},
         "prompt": json.loads(prompter.card(prompts[0].task)),
@@ -64,8 +71,10 @@ def protocol(setup: Mapping[str, Any]) -> list[str]:
 
 
 def identity(setup: Setup) -> Setup:
-    """The part that two evaluations must share to be one: all but the versions."""
-    return {key: value for key, value in setup.items() if key != "versions"}
+    """The part that two evaluations must share to be one: all but the versions, and what only the
+    endpoint's answers show.
+    """
+    return {key: value for key, value in setup.items() if key not in ("versions", "not_sent")}
 
 
 def folder_name(setup: Setup) -> str:

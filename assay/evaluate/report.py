@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -33,9 +34,11 @@ from assay.evaluate.run_summary import (
     read_held_out,
     run_summary,
 )
-from assay.evaluate.samples import SampleRow
+from assay.evaluate.sample_file import LostSample, SampleRow
 from assay.files import write_atomically
 from assay.maths.estimates import Interval, pass_interval
+from assay.progress import cell, counted
+from assay.strict_json import strict_json
 from assay.types import Metrics, Verdict
 
 if TYPE_CHECKING:
@@ -43,11 +46,12 @@ if TYPE_CHECKING:
 
 NOTE = (
     "Intervals are 95 % confidence intervals over tasks: they say what other tasks like these"
-    " would give. A completion lost to the machine is left out and counted as lost, not as failed."
+    " would give. Rates are over judged completions: one that was lost to the machine is counted as"
+    " lost, not as failed."
 )
 
-TERMINAL = ("stage", "tasks", "pass@1", "95 %", "tokens", "cut off")
-"""Columns of the table on a terminal."""
+TERMINAL = ("stage", "tasks", "pass@1", "95 %", "lost", "tokens", "cut off")
+"""Columns of the table on a terminal; `lost` where any completion is."""
 SHORTEST_NAME = 14
 """Columns that a shortened name keeps."""
 FEW = 12
@@ -79,7 +83,10 @@ class Evaluation:
     verdicts: Mapping[str, int]
     """Judged completions by verdict."""
     dropped: int
-    """Completions lost to the machine; no number above counts them."""
+    """Completions lost to the machine; no other number counts them but `lost_by_task` and
+    `bounds`."""
+    unjudged: int = field(default=0, kw_only=True)
+    """Completions of tasks that cannot be judged; no number above counts them either."""
     seconds: float
     """Wall time of sampling and judging, in the process that finished the evaluation."""
     per_task: tuple[TaskResult, ...]
@@ -90,6 +97,24 @@ class Evaluation:
     """Passes that a program could have forged."""
     groups: Mapping[str, Mapping[str, GroupResult]] = field(default_factory=dict)
     """Tasks by each kind of label that tells them apart: `language`, `difficulty`, `month`."""
+    lost_by_task: Mapping[str, int] = field(default_factory=dict)
+    """Completions that were lost of each task that lost any; without one that was judged, it is not
+    in `per_task`."""
+    failure: str = ""
+    """Why the first of them was lost; empty where none was."""
+    bounds: Interval | None = None
+    """pass@1 of all tasks if every lost completion had failed, and if each had passed; None where
+    none was lost."""
+
+    @property
+    def completions(self) -> int:
+        """All, with those that were lost."""
+        return sum(self.verdicts.values()) + self.dropped
+
+    @property
+    def lost(self) -> str:
+        """`7 of 16`, or `0`: it stands beside each rate."""
+        return f"{self.dropped} of {self.completions}" if self.dropped else "0"
 
 
 def label(evaluation: Evaluation) -> tuple[str, str, bool]:
@@ -101,7 +126,28 @@ def metrics_of(evaluations: Sequence[Evaluation]) -> Metrics:
     """The metrics of one policy's evaluations; the first names no task set."""
     first, *others = evaluations
     more = {f"evaluate/pass@1/{_tasks_of(other)}": other.pass_at[1] for other in others}
-    return {"evaluate/pass@1": first.pass_at[1], "evaluate/length": first.mean_length, **more}
+    lost = float(sum(evaluation.dropped for evaluation in evaluations))
+    return {
+        "evaluate/pass@1": first.pass_at[1], "evaluate/length": first.mean_length,
+        "evaluate/lost": lost, **more,
+    }  # fmt: skip
+
+
+def lost_too_many(evaluation: Evaluation, max_lost: float) -> bool:
+    """Whether more than a share `max_lost` of the completions was lost to the machine."""
+    return evaluation.dropped > max_lost * evaluation.completions
+
+
+def require_few_lost(evaluations: Sequence[Evaluation], max_lost: float) -> None:
+    """Raises MachineError that names the evaluation which lost most, where one lost too many."""
+    if any(lost_too_many(each, max_lost) for each in evaluations):
+        worst = max(evaluations, key=lambda each: each.dropped / each.completions)
+        why = f"; the first: {worst.failure}" if worst.failure else ""
+        raise MachineError(
+            f"{worst.lost} completions of {title(worst)} were lost to the machine, more than"
+            f" max_lost = {max_lost:g} of them{why}; the others are saved: run the evaluation again"
+            " for those that are lost"
+        )
 
 
 def _tasks_of(evaluation: Evaluation) -> str:
@@ -111,24 +157,29 @@ def _tasks_of(evaluation: Evaluation) -> str:
 
 
 def summarise(
-    name: str, settings: EvaluateSettings, rows: Sequence[SampleRow | None], *, seconds: float,
-    failure: str | None = None, labels: Mapping[str, Labels] = MappingProxyType({}),
+    name: str, settings: EvaluateSettings, rows: Sequence[SampleRow | LostSample], *,
+    seconds: float, labels: Mapping[str, Labels] = MappingProxyType({}),
 ) -> Evaluation:  # fmt: skip
-    """The evaluation of one policy; a row is None if the machine failed it. `labels` are those of
-    each task, by its id.
+    """The evaluation of one policy. `labels` are those of each task, by its id.
 
-    Raises MachineError, with the first `failure`, if no row is left.
+    A rate is over judged completions: the mean over the tasks that have one. Raises MachineError,
+    with the first failure, if no completion was judged; DataError where no task can be.
     """
-    judged = [row for row in rows if row is not None]
+    judged = [row for row in rows if isinstance(row, SampleRow)]
+    lost = [row for row in rows if isinstance(row, LostSample) and not row.unjudged]
+    unjudged = [row for row in rows if isinstance(row, LostSample) and row.unjudged]
+    failure = next((row.failure for row in (*lost, *unjudged)), "")
     if not judged:
         why = f"; the first failure: {failure}" if failure else ""
-        raise MachineError(
+        error = MachineError if lost or not unjudged else DataError
+        raise error(
             f"evaluation {name!r} on {', '.join(settings.tasks)}: none of {len(rows)} completions"
             f" was judged{why}"
         )
     per_task = by_task((row.task_id, row.verdict == Verdict.PASS) for row in judged)
     counts = counts_of(per_task)
     verdicts = Counter(row.verdict for row in judged)
+    lost_by_task = dict(Counter(row.task_id for row in lost))
     return Evaluation(
         name=name,
         tasks_spec=", ".join(settings.tasks),
@@ -140,7 +191,8 @@ def summarise(
         mean_length=fmean(row.tokens for row in judged),
         truncated=fmean(row.truncated for row in judged),
         verdicts={str(verdict): verdicts[verdict] for verdict in Verdict if verdicts[verdict]},
-        dropped=len(rows) - len(judged),
+        dropped=len(lost),
+        unjudged=len(unjudged),
         seconds=seconds,
         per_task=per_task,
         axes={
@@ -148,7 +200,21 @@ def summarise(
             for name in settings.axes
         },
         forgeable=sum(row.verdict == Verdict.PASS and row.forgeable for row in judged),
-        groups=by_label(per_task, labels),
+        groups=by_label(per_task, labels, lost_by_task),
+        lost_by_task=lost_by_task,
+        failure=failure,
+        bounds=_bounds(per_task, lost_by_task) if lost else None,
+    )
+
+
+def _bounds(per_task: Sequence[TaskResult], lost: Mapping[str, int]) -> Interval:
+    """pass@1 of all tasks, were all lost completions wrong, and were all right."""
+    results = {task.id: task for task in per_task}
+    results = {id: results.get(id, TaskResult(id, 0, 0)) for id in results.keys() | lost}
+    counts = [(task.passed, task.samples, lost.get(id, 0)) for id, task in results.items()]
+    return Interval(
+        fmean(passed / (judged + missing) for passed, judged, missing in counts),
+        fmean((passed + missing) / (judged + missing) for passed, judged, missing in counts),
     )
 
 
@@ -168,7 +234,7 @@ def write_report(
     protocols = {title(result): setup or setups.get(title(result), {}) for result in latest}
     held_out = read_held_out(folder)
     report |= {"held_out": [asdict(row) for row in held_out]} if held_out else {}
-    write_atomically(files[0], json.dumps(report, indent=1) + "\n")
+    write_atomically(files[0], strict_json(report, indent=1) + "\n")
     write_atomically(files[1], _markdown(latest, held_out, protocols, folder))
     return files
 
@@ -178,17 +244,65 @@ def read_report(folder: Path) -> list[Evaluation]:
 
     Raises DataError when the file is not such a report.
     """
-    file = folder / "report.json"
-    if not file.exists():
+    if not (table := _read_table(folder)):
         return []
     try:
-        return TypeAdapter(list[Evaluation]).validate_python(
-            json.loads(file.read_text())["evaluations"]
-        )
+        evaluations = TypeAdapter(list[Evaluation]).validate_python(table["evaluations"])
+        for evaluation in evaluations:
+            _require_rates(evaluation)
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} is not a report of assay; move it away and evaluate again"
-        ) from error
+        raise _no_report(folder) from error
+    return evaluations
+
+
+def read_setups(folder: Path) -> dict[str, dict[str, Any]]:
+    """How each evaluation in `folder`'s report.json was made, by its title; those of which the
+    report does not say it have none. Raises DataError as `read_report`.
+    """
+    table = _read_table(folder)
+    setups, shared = table.get("setups", {}), table.get("setup", {})
+    try:
+        for setup in (*setups.values(), shared):
+            if not isinstance(setup.get("model", {}), dict):
+                raise TypeError("model is no table")
+    except (AttributeError, TypeError) as error:
+        raise _no_report(folder) from error
+    names = [title(evaluation) for evaluation in read_report(folder)]
+    return {name: setup for name in names if (setup := setups.get(name) or shared)}
+
+
+def _read_table(folder: Path) -> dict[str, Any]:
+    file = folder / "report.json"
+    if not os.path.lexists(file):
+        return {}
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise DataError(f"{file} is no file; move it away")
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        why = error.strerror or error
+        raise DataError(f"{file} cannot be read ({why}); move it away") from error
+    except (ValueError, RecursionError) as error:
+        raise _no_report(folder) from error
+    if not isinstance(table, dict) or "evaluations" not in table:
+        raise _no_report(folder)
+    return table
+
+
+def _require_rates(evaluation: Evaluation) -> None:
+    """Raises ValueError where a number is missing that every evaluation has."""
+    json.dumps(asdict(evaluation), allow_nan=False)
+    counts = [(task.passed, task.samples) for task in evaluation.per_task]
+    if 1 not in evaluation.pass_at or not counts:
+        raise ValueError("there is no pass@1")
+    if any(not 0 <= passed <= samples or not samples for passed, samples in counts):
+        raise ValueError("a task has no completions, or more that pass than it has")
+
+
+def _no_report(folder: Path) -> DataError:
+    return DataError(
+        f"{folder / 'report.json'} is not a report of assay; move it away and evaluate again"
+    )
 
 
 def title(evaluation: Evaluation) -> str:
@@ -198,8 +312,9 @@ def title(evaluation: Evaluation) -> str:
 
 def axis_lines(evaluation: Evaluation) -> list[str]:
     """`compiles: pass@1 97.5%, pass@2 100.0%` for each axis."""
+    lost = f"; {evaluation.lost} lost" * bool(evaluation.dropped)
     return [
-        f"{name}: " + ", ".join(f"pass@{k} {rate:.1%}" for k, rate in rates.items())
+        f"{name}: " + ", ".join(f"pass@{k} {rate:.1%}" for k, rate in rates.items()) + lost
         for name, rates in evaluation.axes.items()
     ]
 
@@ -207,7 +322,11 @@ def axis_lines(evaluation: Evaluation) -> list[str]:
 def group_lines(evaluation: Evaluation) -> list[str]:
     """`difficulty: easy 62.5% of 40, hard 10.0% of 20` for each kind of label with few values."""
     return [
-        f"{kind}: " + ", ".join(f"{text} {g.pass_at_1:.1%} of {g.tasks}" for text, g in of.items())
+        f"{kind}: "
+        + ", ".join(
+            f"{text} {g.pass_at_1:.1%} of {g.tasks}" + f" ({g.lost} lost)" * bool(g.lost)
+            for text, g in of.items()
+        )
         for kind, of in evaluation.groups.items()
         if len(of) <= FEW
     ]
@@ -222,7 +341,9 @@ def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:
     from rich.table import Table
 
     header, *rows = _results(evaluations)
-    cells = [TERMINAL, *([row[header.index(title)] for title in TERMINAL] for row in rows)]
+    lossless = not any(evaluation.dropped for evaluation in evaluations)
+    columns = [title for title in TERMINAL if not (title == "lost" and lossless)]
+    cells = [columns, *([row[header.index(title)] for title in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     excess = sum(widths) + 2 * (len(widths) - 1) - (width or Console().width)
     for name_column in (0, 1):
@@ -230,10 +351,10 @@ def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:
         widths[name_column] -= cut
         excess -= cut
     view = Table(box=None, pad_edge=False, header_style="bold")
-    for index, title in enumerate(TERMINAL):
+    for index, title in enumerate(columns):
         view.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
     for row in cells[1:]:
-        view.add_row(*(_last(cell, limit) for cell, limit in zip(row, widths, strict=True)))
+        view.add_row(*(cell(_last(text, limit)) for text, limit in zip(row, widths, strict=True)))
     return view
 
 
@@ -245,6 +366,7 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: the numbers."""
     ks = sorted({k for row in evaluations for k in row.pass_at} - {1})
     rates = ["pass@1", "95 %", *(f"pass@{k}" for k in ks)]
+    any_unjudged = any(row.unjudged for row in evaluations)
     rows = [
         [
             row.name,
@@ -252,25 +374,39 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
             f"{row.pass_at[1]:.1%}",
             f"{row.interval.low:.1%} to {row.interval.high:.1%}",
             *(f"{row.pass_at[k]:.1%}" if k in row.pass_at else "" for k in ks),
+            row.lost,
             f"{row.mean_length:.0f}",
             f"{row.truncated:.1%}",
             f"{row.temperature:g}",
-            str(row.dropped),
+            *([str(row.unjudged)] if any_unjudged else []),
         ]
         for row in evaluations
     ]
-    return [["stage", "tasks", *rates, "tokens", "cut off", "temperature", "lost"], *rows]
+    header = ["stage", "tasks", *rates, "lost", "tokens", "cut off", "temperature"]
+    return [header + ["unjudged"] * any_unjudged, *rows]
+
+
+def lost_lines(evaluations: Sequence[Evaluation]) -> list[str]:
+    """A line on each evaluation that lost completions: why, and between which rates pass@1 lies."""
+    return [
+        f"{title(row)}: {row.lost} completions, of {counted(len(row.lost_by_task), 'task')}, were"
+        f" lost; each task should have {row.samples}. pass@1 is {row.bounds.low:.1%} if all of them"
+        f" had failed, and {row.bounds.high:.1%} if all had passed. The first was lost"
+        f" because: {row.failure}"
+        for row in evaluations
+        if row.bounds
+    ]
 
 
 def axes(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: pass@k of each axis."""
     ks = sorted({k for row in evaluations for rates in row.axes.values() for k in rates})
     rows = [
-        [row.name, name, *(f"{rates[k]:.1%}" if k in rates else "" for k in ks)]
+        [row.name, name, *(f"{rates[k]:.1%}" if k in rates else "" for k in ks), row.lost]
         for row in evaluations
         for name, rates in row.axes.items()
     ]
-    return [["stage", "axis", *(f"pass@{k}" for k in ks)], *rows]
+    return [["stage", "axis", *(f"pass@{k}" for k in ks), "lost"], *rows]
 
 
 def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
@@ -279,22 +415,23 @@ def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
         str(verdict) for verdict in Verdict if any(verdict in e.verdicts for e in evaluations)
     ]
     rows = [
-        [row.name, row.tasks_spec, *(str(row.verdicts.get(v, 0)) for v in present)]
+        [row.name, row.tasks_spec, *(str(row.verdicts.get(v, 0)) for v in present), row.lost]
         for row in evaluations
     ]
-    return [["stage", "tasks", *present], *rows]
+    return [["stage", "tasks", *present, "lost"], *rows]
 
 
 def _groups(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: pass@1 of the tasks with each label."""
     rows = [
         [row.name, _tasks_of(row), f"{kind}: {text}", str(group.tasks),
-         f"{group.pass_at_1:.1%}", f"{group.interval.low:.1%} to {group.interval.high:.1%}"]
+         f"{group.pass_at_1:.1%}", f"{group.interval.low:.1%} to {group.interval.high:.1%}",
+         str(group.lost)]
         for row in evaluations
         for kind, groups in row.groups.items()
         for text, group in groups.items()
     ]  # fmt: skip
-    return [["stage", "tasks", "label", "tasks with it", "pass@1", "95 %"], *rows]
+    return [["stage", "tasks", "label", "tasks with it", "pass@1", "95 %", "lost"], *rows]
 
 
 def _markdown(
@@ -305,7 +442,8 @@ def _markdown(
 ) -> str:
     parts = ["# Report"]
     if evaluations:
-        parts += [grid(_results(evaluations)), NOTE, "## Verdicts", grid(_verdicts(evaluations))]
+        parts += [grid(_results(evaluations)), NOTE, *lost_lines(evaluations)]
+        parts += ["## Verdicts", grid(_verdicts(evaluations))]
     if any(result.axes for result in evaluations):
         parts += ["## Axes", grid(axes(evaluations))]
     if any(result.groups for result in evaluations):

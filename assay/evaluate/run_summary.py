@@ -36,6 +36,8 @@ class HeldOut:
     """Share that passes the checks that the reward sees."""
     passed: float
     """Share that also passes the checks held out of it."""
+    lost: int = 0
+    """Rollouts of these steps that the machine lost; no share counts them."""
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -98,15 +100,25 @@ def read_held_out(folder: Path) -> list[HeldOut]:
                 sum(row[COUNT + family] * row[f"held_out/{rate}/{family}"] for row in last) / total
                 for rate in ("paid_pass_rate", "pass_rate")
             )
-            summaries.append(HeldOut(file.parent.name, family, round(total), paid, passed))
+            lost = round(sum(row.get(f"held_out/lost/{family}", 0.0) for row in last))
+            summary = HeldOut(file.parent.name, family, round(total), paid, passed, lost)
+            summaries.append(summary)
     return summaries
 
 
 def held_out_table(held_out: Sequence[HeldOut]) -> list[list[str]]:
     """Header and rows: how many rollouts pass with and without the held-out checks."""
-    header = ["stage", "family", "rollouts", "pass paid checks", "and held-out checks", "gap"]
+    header = [
+        "stage",
+        "family",
+        "rollouts",
+        "lost",
+        "pass paid checks",
+        "and held-out checks",
+        "gap",
+    ]
     return [header] + [
-        [row.stage, row.family, str(row.rollouts)]
+        [row.stage, row.family, str(row.rollouts), str(row.lost)]
         + [f"{share:.1%}" for share in (row.paid, row.passed, row.paid - row.passed)]
         for row in held_out
     ]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 
+from assay.bounded import bounded_cache
 from assay.extract import statements as python
 from assay.extract.fences import FENCE, Fenced, before_fences, fenced_blocks
 from assay.extract.thoughts import answer
 from assay.judge.kinds.find import kind_of
 from assay.languages import Language, aliases, language_named
+from assay.lines import source_lines
 from assay.types import Task
 
 TAGGED = re.compile(r"^[ \t]*<answer>\n?(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
@@ -38,7 +39,7 @@ CODE = re.compile(
 NAMED = re.compile(
     r"\b(?:def|class|struct|enum|interface|record|trait|type|typename|fn|func|function|const|let|var"
     r"|void|int|long|bool|string|double|auto|define)[ \t*&]+(?!main\b)(\w+)|\b(\w++)[ \t]*+=(?!=)"
-    r"|^[ \t]*((?:\w++[ \t]*+,[ \t]*+)++\w++)[ \t]*+=(?!=)|^[ \t]*(?:from|import|use|using)\b(.*)",
+    r"|^[ \t]*((?:\w++[ \t]*+,[ \t]*+)+\w++)[ \t]*+=(?!=)|^[ \t]*(?:from|import|use|using)\b(.*)",
     re.MULTILINE,
 )
 """The names that code defines or imports, in most languages."""
@@ -73,10 +74,10 @@ def program(task: Task, reply: str) -> str | None:
     In Python, what follows the entry point's definition stays only where that needs it; in
     JavaScript and TypeScript, demonstrations are cut. A program that reads and prints keeps all.
     """
-    reply = answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
+    language = language_named(task.language)
+    reply = answer(language.with_own_line_ends(reply))
     tagged = [text for text in TAGGED.findall(reply) if text.strip()]
     reply = tagged[-1] if tagged else reply
-    language = language_named(task.language)
     if not language.is_code:
         program_text = language.cut(reply, bool(tagged))
     elif any(len(kind_of(check).files(check)) > 1 for check in task.checks):
@@ -98,10 +99,13 @@ def _names(task: Task) -> list[str]:
     return list(dict.fromkeys([owner, task.function]))
 
 
-@lru_cache(maxsize=256)
 def _asked(task: Task) -> frozenset[str]:
     """The words of the tests' Python: they may use more than the entry point."""
-    code = (text for check in task.checks for text in kind_of(check).code(check))
+    return _words(tuple(text for check in task.checks for text in kind_of(check).code(check)))
+
+
+@bounded_cache(256, 32)
+def _words(code: tuple[str, ...]) -> frozenset[str]:
     return frozenset(word for text in code for word in re.findall(r"\w+", text))
 
 
@@ -128,7 +132,7 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
         if rank:
             owner |= dict.fromkeys(owns, at)
             words |= {name: at for name in map("".join, definitions) if TYPE.fullmatch(name)}
-        if rank and all(map(IMPORT.match, filter(str.strip, code.splitlines()))):
+        if rank and all(map(IMPORT.match, filter(str.strip, source_lines(code)))):
             words |= dict.fromkeys(owns - {"import", "as"}, at)
         if rank and not any(
             ranks[n] >= rank and _runs(task, ranks[n], codes[n]) for n in needs[at]
@@ -255,6 +259,6 @@ def _continues(stub: str, reply: str) -> bool:
     lines = (
         line for line in reply.split("\n") if line.strip() and not line.lstrip().startswith("#")
     )
-    first = next(lines, "")
+    first = next(lines, "").lstrip("\f")
     one_space = re.match(r" (?! )", first)  # a tokenizer's, before a chat model's prose
     return first[:1].isspace() and not FENCE.match(first) and not (one_space and "```" in reply)

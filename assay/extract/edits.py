@@ -9,6 +9,7 @@ from collections import defaultdict
 
 from assay.extract.fences import fenced_blocks
 from assay.extract.thoughts import answer
+from assay.judge.line_ends import plain, with_line_ends
 from assay.judge.patches import (
     CONTEXT,
     FileChange,
@@ -21,6 +22,7 @@ from assay.judge.patches import (
     safe_path,
     unified,
 )
+from assay.languages import language_named
 
 SEARCH, MIDDLE, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
 PATH = re.compile(r"###[ \t]+(\S[^\n]*)")
@@ -35,22 +37,22 @@ def patch(reply: str, read: Read) -> str:
     Raises PatchError for a reply without one, for one that may not be, and for one that does not
     fit the files: all are the model's fault.
     """
-    text, ends = answer(reply).replace("\r\n", "\n"), dict[str, str]()
+    text = answer(language_named("diff").with_own_line_ends(reply))
 
-    def read_lines(path: str) -> str | None:
+    def read_plain(path: str) -> str | None:
         whole = read(path)
-        if whole and "\r\n" in whole and whole.count("\r\n") == whole.count("\n"):
-            ends[path] = "\r\n"  # which models leave out
-            return whole.replace("\r\n", "\n")
-        return whole
+        return None if whole is None else plain(whole)
 
+    after: dict[str, str | None]
     if SEARCH in text:
-        after = _edited(text, read_lines)
+        after = {
+            path: with_line_ends(read(path) or "", new)
+            for path, new in _edited(plain(text), read_plain).items()
+        }
     elif DIFF.search(text):
-        after = apply(_changes(text), read_lines)
+        after = apply(_changes(text), read)
     else:
         raise PatchError(f"the answer has no change: write {EDITS_OR_DIFF}")
-    after = {path: new and new.replace("\n", ends.get(path, "\n")) for path, new in after.items()}
     return unified({path: read(path) for path in after}, after)
 
 
@@ -92,11 +94,11 @@ def _changes(text: str) -> list[FileChange]:
     return parse("\n".join(blocks) or text)
 
 
-def _edited(text: str, read: Read) -> dict[str, str | None]:
+def _edited(text: str, read: Read) -> dict[str, str]:
     """The files after all blocks of a reply, in their order."""
     if text.count(SEARCH) > MOST_EDITS:
         raise PatchError(f"the answer has more than {MOST_EDITS} SEARCH/REPLACE blocks")
-    lines, path, files = iter(text.split("\n")), "", dict[str, str | None]()
+    lines, path, files = iter(text.split("\n")), "", dict[str, str]()
     for line in lines:
         if match := PATH.fullmatch(line.strip()):
             path = match[1].strip().strip("`")

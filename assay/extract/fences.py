@@ -71,7 +71,7 @@ def _without_margin(line: str, margin: int) -> str:
 
 
 def _code(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines).removeprefix("\ufeff")  # a byte order mark
 
 
 def before_fences(reply: str) -> str:

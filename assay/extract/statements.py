@@ -23,7 +23,7 @@ LEXEME = re.compile(
 DEFINITION = re.compile(r"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
 ASSIGNMENT = re.compile(r"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
 CHANGE = re.compile(
-    r"\w++(?:[.\[][^=\n(]*+|(?:[ \t]*+,[ \t]*+\w++)++[ \t]*+|[ \t]*+[-+*/%&|^@]{1,3})=(?!=)"
+    r"\w++(?:[.\[][^=\n(]*+|(?:[ \t]*+,[ \t]*+\w++)+[ \t]*+|[ \t]*+[-+*/%&|^@]{1,3})=(?!=)"
 )
 """What changes an object, several names at once, or a name's value."""
 HOLLOW = re.compile(r"[rRuU]?[\"']|(?:pass|\.\.\.)$")
@@ -37,12 +37,14 @@ RUNS = r"\b(?:{}\s*\(|input\s*\(|(?:stdin|argv|exit|quit|unittest|doctest|pytest
 STATE = frozenset({"setrecursionlimit", "set_int_max_str_digits", "stack_size"})
 """Settings of the interpreter, which every function uses."""
 KEYWORDS = frozenset(keyword.kwlist)
+FORM_FEEDS = re.compile(r"\f*+")
+"""Python reads a line's indentation after these."""
 CLAUSE = re.compile(r"(?:else|elif|except|finally)\b")
 STATEMENT = re.compile(
     r"""(?:async[ \t]+)?def[ \t]+\w+[ \t]*[(\[]|class[ \t]+\w+[ \t]*[:(\[]|@\w
     |import[ \t]+[\w.]+(?:[ \t]+as[ \t]+\w+)?[ \t]*(?:[,;\#].*)?$|from[ \t]+[\w.]+[ \t]+import\b
     |for\b(?=.*\bin\b).*:|(?:if|while|try|with|async)\b.*:[ \t]*(?:\#.*)?$
-    |[\w.]+(?:\[.{0,99}\])?(?:[ \t]*+,[ \t]*+\w++)*+[ \t]*+(?::[^=\n]{1,99})?[-+*/%&|^@]{0,3}=(?!=)
+    |[\w.]+(?:\[.{0,99}\])?(?:[ \t]*+,[ \t]*+\w++)*[ \t]*+(?::[^=\n]{1,99})?[-+*/%&|^@]{0,3}=(?!=)
     |[\w.]+\(.*[()\[\]{},][ \t]*(?:[;\#].*)?$""",
     re.VERBOSE | re.MULTILINE,
 )
@@ -221,7 +223,8 @@ def statements(text: str) -> str | None:
 def from_first_statement(text: str) -> str:
     """The text from its first line that is a statement."""
     lines = text.split("\n")
-    first = next((n for n, line in enumerate(lines) if STATEMENT.match(line)), len(lines))
+    starts = (n for n, line in enumerate(lines) if STATEMENT.match(line.lstrip("\f")))
+    first = next(starts, len(lines))
     return "\n".join(lines[first:])
 
 
@@ -259,17 +262,20 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
     Strings and brackets join lines, as in Python; but `def` or `class` at a line's start ends an
     unclosed bracket.
     """
-    start = depth = 0
+    start, depth = FORM_FEEDS.match(text).end(), 0  # type: ignore[union-attr]
     for lexeme in LEXEME.finditer(text):
         kind = lexeme.lastgroup
         if kind == "open":
             depth += 1
         elif kind == "close":
             depth = max(depth - 1, 0)
-        elif kind == "end" and (depth == 0 or DEFINITION.match(text, lexeme.end())):
+        elif kind == "end":
+            after = FORM_FEEDS.match(text, lexeme.end()).end()  # type: ignore[union-attr]
+            if depth and not DEFINITION.match(text, after):
+                continue
             if _is_code(text[start : lexeme.start()]):
                 yield start, lexeme.start()
-            start, depth = lexeme.end(), 0
+            start, depth = after, 0
     if _is_code(text[start:]):
         yield start, len(text)
 

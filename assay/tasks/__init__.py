@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from assay.errors import DataError, SettingsError
-from assay.files import ROWS, split_spec
 from assay.judge.kinds.find import kind_of
 from assay.languages import language_named
-from assay.registry import Registry, suggest
+from assay.registry import Registry
+from assay.suggestions import suggest
+from assay.task_specs import ROWS, split_spec
 from assay.types import Task
 
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")

@@ -56,6 +56,28 @@ def same(value, right):
 """PRIME's and TACO's rule: a list may wrap the expected value, tuples count as lists, and a key of
 JSON may be a whole number. Floats have Codewars' tolerance of 1e-9; PRIME's and TACO's have none.
 """
+AS_JSON = """\
+from collections.abc import Iterator
+from math import isclose
+
+def check(arguments, value, expected):
+    return same(value, expected)
+
+def same(value, right):
+    if isinstance(value, (tuple, set, frozenset, Iterator)):
+        value = list(value)
+    if isinstance(value, list) and isinstance(right, list):
+        return len(value) == len(right) and all(map(same, value, right))
+    if isinstance(value, dict) and isinstance(right, dict):
+        value = {str(key) if type(key) is int else key: item for key, item in value.items()}
+        return value.keys() == right.keys() and all(same(value[key], right[key]) for key in right)
+    if type(value) in (int, float) and type(right) is float:
+        is_nan = value != value and right != right
+        return is_nan or isclose(value, right, rel_tol=0, abs_tol=TOLERANCE)
+    return value == right
+"""
+"""QuixBugs' rule: a value is compared as what JSON makes of it; what a generator yields is a list.
+Follows a line with the TOLERANCE."""
 ONE_ANSWER = ("", "floats", EQUAL, AGREES)
 """The checkers that the form of a row chooses; they accept one answer."""
 CLASS = re.compile(r"^class Solution\b", re.MULTILINE)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from assay.languages import DRIVERS
+from assay.lines import source_lines
 from assay.tasks import require_split, task_set
 from assay.tasks.humaneval import task_of as python_task
 from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
@@ -76,7 +77,7 @@ def task_of(row: Row, language: str) -> Task:
     Raises DataError where one is missing, LeftOutError where the task needs more than its language.
     """
     declared = row.text("declaration")
-    heads = (line for line in reversed(declared.splitlines()) if line.rstrip()[-1:] in ("{", ":"))
+    heads = (line for line in reversed(source_lines(declared)) if line.rstrip()[-1:] in ("{", ":"))
     function = next(filter(None, map(FUNCTION.search, heads)), None)
     if function is None:
         raise row.wrong("'declaration' ends in no function")

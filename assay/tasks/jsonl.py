@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from assay.errors import SettingsError
-from assay.judge.checkers import CHECKERS
+from assay.judge.checkers import CHECKERS, checker_named
 from assay.judge.codec import Packer
 from assay.judge.kinds.test_functions import collect, is_doctest, never_run
+from assay.judge.prepared_task import NEEDS_OBJECTS
 from assay.languages import language_named
-from assay.registry import suggest
+from assay.lines import source_lines
+from assay.suggestions import suggest
 from assay.tasks import exact, mbpp, published, repository, task_set
+from assay.tasks.cases import AS_JSON, first_block
 from assay.tasks.maths import right_answer
-from assay.tasks.python_source import around, called_function, defines, parsed
+from assay.tasks.python_source import around, called_function, defines, is_stub, parsed
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
+from assay.tasks.tolerances import NUMBER, stated_tolerance
 from assay.types import Call, Check, Message, Task, TestFunctions
 
-TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
-         "expected_answer", "tree"}  # fmt: skip
+OF_FUNCTIONS = {"tests", "test", "inputs", "cases"}
+TESTS = OF_FUNCTIONS | {"exchanges", "test_list", "checks", "expected_answer", "tree"}
 """A row with one of these fields is a task; any other is only for SFT."""
 FIELDS_ELSEWHERE = {
     "solution": "reference", "solutions": "reference", "canonical": "reference",
@@ -32,7 +39,7 @@ FIELDS_ELSEWHERE = {
     "final_answer": "expected_answer", "ground_truth": "expected_answer",
     "fn_name": "entry_point", "func_name": "entry_point", "starter_code": "stub",
     "test_cases": "tests", "testcases": "tests", "unit_tests": "tests", "public_tests": "tests",
-    "input_output": "tests",
+    "input_output": "tests", "functions": "tools",
 }  # fmt: skip
 """What other sets call a field, and what assay does."""
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
@@ -43,7 +50,7 @@ LEARNED = REPLIES | {"demonstrations", "reference"}
 FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
     "canonical_solution", "setup", "expected", "tolerance", "checker", "format", "tags",
-    "difficulty",
+    "difficulty", "tools", "needs",
 }  # fmt: skip
 """What a task may have; docs/data.md describes each."""
 MBPP = {"text", "code", "test_imports", "test_setup_code", "challenge_test_list", "source_file"}
@@ -98,7 +105,12 @@ def task_of(row: Row) -> Task:
     Raises DataError when a field is missing or malformed, or when the row has tests in another
     language than Python.
     """
-    return tagged(_untagged(row), row)
+    task = tagged(_untagged(row), row)
+    needs = row.text("needs", default="")
+    if needs not in ("", NEEDS_OBJECTS):
+        raise row.wrong(f"'needs' is {needs!r}; the only thing to need is {NEEDS_OBJECTS!r}")
+    task = replace(task, needs=needs) if needs else task
+    return task if task.tools else replace(task, tools=row.tools())
 
 
 def _untagged(row: Row) -> Task:
@@ -134,16 +146,18 @@ def _untagged(row: Row) -> Task:
         language=language,
     )
     if "expected_answer" in row.fields:
-        if not row.fields.keys().isdisjoint(("tests", "test", "inputs", "exchanges")):
+        if not row.fields.keys().isdisjoint(OF_FUNCTIONS | {"exchanges"}):
             raise row.wrong("has 'expected_answer' beside tests; make it two rows")
         if language not in ("python", "answer"):
             raise row.wrong(f"has 'expected_answer', but in {language}; leave the language out")
         right = right_answer(row.answer("expected_answer"), task.prompt)
         reference = task.reference or right.answer
         return replace(task, checks=(right,), language="answer", reference=reference)
-    if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
+    if "exchanges" in row.fields and not row.fields.keys().isdisjoint(OF_FUNCTIONS):
         raise row.wrong("has 'exchanges' beside tests of a function; make it two rows")
-    return _program(row, task) if "exchanges" in row.fields else _function(row, task)
+    if "exchanges" in row.fields:
+        return _program(row, task)
+    return _of_cases(row, task) if "cases" in row.fields else _function(row, task)
 
 
 def _without_tests(row: Row) -> Task:
@@ -201,13 +215,16 @@ def _program(row: Row, task: Task) -> Task:
     checker = row.text("checker", default="")
     if (
         checker
-        and checker not in CHECKERS
+        and checker_named(checker) is None
         and not defines(parsed(checker, row, "checker"), "check")
     ):
         raise row.wrong(
             f"'checker' is neither one of {', '.join(CHECKERS)} nor Python that defines `check`"
         )
     checks = exchanges(row, "exchanges", *columns(pairs, *ENDS))
+    if not checker and any(NUMBER.search(check.stdout) for check in checks):
+        stated = stated_tolerance(task.prompt)
+        checker = stated.checker if stated else ""
     return replace(task, checks=checks, checker=checker)
 
 
@@ -215,29 +232,66 @@ def _function(row: Row, task: Task) -> Task:
     """`task` with tests or calls of its entry point."""
     if not language_named(task.language).warm and row.fields.keys().isdisjoint({"tests", "test"}):
         name, stub = row.text("entry_point"), row.text("stub", default="")
-        return replace(task, checks=tuple(_calls(row)), entry_point=name, stub=stub)
+        return replace(task, checks=tuple(_calls(row, task.prompt)), entry_point=name, stub=stub)
     entry_point, setup = _entry_point(row), row.text("setup", default="")
     python = language_named("python")
-    completes = not task.messages and python.defines(task.prompt, entry_point)
+    completes = not task.messages and is_stub(task.prompt, entry_point)
     stub = row.text("stub", default="") or (task.prompt if completes else "")
     if stub and not setup:
         setup = around(stub, row, "stub" if "stub" in row.fields else "prompt", entry_point)
     solution = row.text("canonical_solution", default="")
     completed = (
-        solution if not solution or python.defines(solution, entry_point) else stub + solution
+        solution
+        if not solution or python.defines(solution, entry_point)
+        else (stub or _shown_stub(task.prompt, entry_point)) + solution
     )
     checker = row.text("checker", default="")
     if checker and not defines(parsed(checker, row, "checker"), "check"):
         raise row.wrong("'checker' defines no function 'check(arguments, value, expected)'")
     return replace(
         task,
-        checks=(*_checks(row, entry_point), *_calls(row)),
+        checks=(*_checks(row, entry_point), *_calls(row, task.prompt)),
         entry_point=entry_point,
         stub=stub,
         setup=setup,
         reference=task.reference or completed or None,
         checker=checker,
     )
+
+
+def _of_cases(row: Row, task: Task) -> Task:
+    """`task` with calls from lines of JSON, each of arguments and a value, as QuixBugs has them."""
+    if "inputs" in row.fields or "expected" in row.fields:
+        raise row.wrong("has 'cases' beside 'inputs' or 'expected'; give one of them")
+    lines = enumerate(source_lines(row.text("cases")), start=1)
+    cases = [_case(line, f"'cases', line {number}", row) for number, line in lines if line.strip()]
+    if not cases:
+        raise row.wrong("'cases' has no line; write [[17, 0], 17]")
+    inputs, expected = map(list, zip(*cases, strict=True))
+    fields = {**row.fields, "inputs": inputs, "expected": expected}
+    task = _function(Row(fields, row.where), task)
+    if task.checker or not language_named(task.language).warm:
+        return task
+    tolerance = next(check.tolerance for check in task.checks if isinstance(check, Call))
+    return replace(task, checker=f"TOLERANCE = {tolerance!r}\n{AS_JSON}")
+
+
+def _case(line: str, where: str, row: Row) -> tuple[list[Any], Any]:
+    """Arguments and value of one line. Raises DataError."""
+    case: Any = None
+    with suppress(ValueError, RecursionError):
+        case = json.loads(line)
+    if not isinstance(case, list) or len(case) != 2:
+        why = "no JSON list of arguments and a value; write [[17, 0], 17]"
+        raise row.wrong(f"{where}: {why}")
+    arguments, value = case
+    return arguments if isinstance(arguments, list) else [arguments], value
+
+
+def _shown_stub(prompt: str, entry_point: str) -> str:
+    """The stub in the first fence of a prompt; empty where there is none."""
+    block = first_block(prompt)
+    return block if is_stub(block, entry_point) else ""
 
 
 def _id(row: Row) -> str:
@@ -273,22 +327,25 @@ def _checks(row: Row, entry_point: str) -> Iterator[Check | TestFunctions]:
         if language_named("python").defines(source, "check") and not calls_itself:
             name = entry_point if entry_point.isidentifier() else "candidate"
             source = f"{source}\n\ncheck({name})"
-        if never_run(source):
-            try:
+        try:
+            if has_tests := never_run(source):
                 collect(source)
-            except ValueError as error:
-                raise row.wrong(f"the tests cannot be run: {error}") from None
+        except ValueError as error:
+            raise row.wrong(f"the tests cannot be run: {error}") from None
+        if has_tests:
             yield TestFunctions(source)
         else:
             parsed(source, row, "tests" if "tests" in row.fields else "test")
             yield Check(source)
 
 
-def _calls(row: Row) -> Iterator[Call]:
-    """The calls of a row with `inputs`."""
+def _calls(row: Row, prompt: str) -> Iterator[Call]:
+    """The calls of a row with `inputs`. The prompt may state the tolerance."""
     if "inputs" not in row.fields:
         return
-    inputs, tolerance = row.fields["inputs"], row.fields.get("tolerance", TOLERANCE)
+    stated = stated_tolerance(prompt) if "tolerance" not in row.fields else None
+    default = float(stated.most) if stated and stated.kind != "relative" else TOLERANCE
+    inputs, tolerance = row.fields["inputs"], row.fields.get("tolerance", default)
     if (
         not isinstance(inputs, list)
         or not inputs

@@ -62,6 +62,7 @@ def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
 
     def task_of(row: Row) -> Task:
         public = read(row)
+        _require_pytest(public)
         tree = tree_of(public.id)
         if not (public.fail_to_pass and (tree or is_here(public.image))):
             absent.append(needs(public))
@@ -91,11 +92,18 @@ def needs(public: PublicRepository) -> str:
             f"{public.id} is judged by a script in the image {public.image}, which assay does not"
             " run; take tasks that name the tests to pass"
         )
+    own_tree = (
+        f"unpack its repository to ${TREES}/{public.id} and, if it needs packages, make a virtual"
+        f" environment with them and pytest at ${TREES}/{public.id}.venv"
+    )
+    if public.image.startswith("/"):
+        return (
+            f"{public.id} needs the image {public.image}, and there is no such file or folder: put"
+            f" it there (`apptainer build`); or {own_tree}"
+        )
     return (
         f"{public.id} needs the image {public.image}, which is not here, and assay pulls none:"
-        f" `podman pull {public.image}` (or docker); or unpack its repository to"
-        f" ${TREES}/{public.id} and, if it needs packages, make a virtual environment with them and"
-        f" pytest at ${TREES}/{public.id}.venv"
+        f" `podman pull {public.image}` (or docker); or {own_tree}"
     )
 
 
@@ -112,9 +120,9 @@ def tree_of(id: str) -> Path | None:
     return next((path.absolute() for path in paths if path.exists()), None)
 
 
-def _task(row: Row, public: PublicRepository, tree: Path | None) -> Task:
-    """The task; without a tree, in its image. Raises LeftOutError where it says nothing, or where
-    pytest does not run its tests; DataError where its fix does not fit the tree.
+def _require_pytest(public: PublicRepository) -> None:
+    """Raises LeftOutError for a row that says nothing, or whose tests pytest does not run. That
+    comes before what it needs: nobody is to pull an image for it.
     """
     if not public.statement.strip() and not public.messages:
         raise LeftOutError("without a statement")
@@ -122,6 +130,12 @@ def _task(row: Row, public: PublicRepository, tree: Path | None) -> Task:
         raise LeftOutError(f"in {public.language}, whose tests pytest does not run")
     if not all("::" in test for test in public.fail_to_pass):
         raise LeftOutError("with tests that are no ids of pytest")
+
+
+def _task(row: Row, public: PublicRepository, tree: Path | None) -> Task:
+    """The task; without a tree, in its image. Raises DataError where its fix does not fit the
+    tree.
+    """
     check = RepositoryTests(
         public.folder, public.fail_to_pass, public.pass_to_pass, test_patch=public.test_patch,
         roots=public.roots, seconds=public.seconds, image=public.image, bug=public.bug,

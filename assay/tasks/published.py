@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from assay.judge.protocol import PROGRAM
-from assay.tasks import rllm
+from assay.judge.worker_messages import PROGRAM
+from assay.tasks import nemo_gym, rllm
 from assay.tasks.python_source import parsed
 from assay.tasks.rows import LeftOutError, Row
 from assay.types import Task
@@ -34,11 +34,12 @@ LOADERS = {
     ("completion", "query", "test"): "leetcode_dataset",
     ("question", "solution", "test"): "kodcode",
     ("categories", "harness"): "cvdp",
+    ("fix_patch", "test_patch"): "multi_swe_bench",
+    ("F2P", "P2P", "problem_statement"): "swe_polybench",
     ("FAIL_TO_PASS", "environment_setup_commit"): "swe_bench",
     ("FAIL_TO_PASS", "image_name", "test_patch"): "swe_rebench",
     ("FAIL_TO_PASS", "image_name"): "swe_smith",
     ("FAIL_TO_PASS", "problem_statement"): "swe_gym",
-    ("responses_create_params",): "nemo_gym",
     ("instruct_prompt", "code_prompt"): "bigcodebench",
     ("question", "answer"): "gsm8k",
     ("problem", "answer"): "math",
@@ -60,6 +61,8 @@ def refuse(row: Row) -> None:
         if row.fields.keys() >= {*fields} and not is_ours:
             file = row.where.rpartition(", ")[0] or "FILE"
             raise row.wrong(f"a row of {name}; read it as the task set {name}:{file}")
+    if "responses_create_params" in row.fields:
+        raise row.wrong(nemo_gym.how_to_read(row))
 
 
 def is_verl(row: Row) -> bool:

@@ -5,15 +5,25 @@ programs.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
+from assay.lines import source_lines
+from assay.syntax_trees import UNPARSABLE, syntax_tree
 from assay.tasks.rows import Row
+
+DOES_NOTHING = ast.Name, ast.Attribute, ast.Tuple, ast.Compare, ast.BinOp, ast.BoolOp, ast.UnaryOp
+"""Expressions that no program has as statements, but prose that parses: `Hint`, `a / b`."""
 
 
 def parsed(source: str, row: Row, field: str) -> ast.Module:
     """The syntax tree of a field's code. Raises DataError when it does not parse."""
+    return _tree(syntax_tree, source, row, field)
+
+
+def _tree(parse: Callable[[str], ast.Module], source: str, row: Row, field: str) -> ast.Module:
     try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return parse(source)
+    except UNPARSABLE as error:
         raise row.wrong(f"{field!r} is no valid Python ({error}); fix it") from error
 
 
@@ -23,13 +33,10 @@ def defines(tree: ast.Module, name: str) -> bool:
 
 
 def around(stub: str, row: Row, field: str, name: str) -> str:
-    """What a stub has beside its top-level function `name`: imports, helpers and constants. A stub
-    may end at the function's head, or with a comment. Raises DataError when it does not parse.
+    """What a stub has beside its top-level function `name`: imports, helpers and constants. Raises
+    DataError when it does not parse.
     """
-    lines = [line for line in stub.split("\n") if line.split("#")[0].strip()]
-    head = lines[-1] if lines and lines[-1].split("#")[0].rstrip().endswith(":") else ""
-    body = f"\n{head[: len(head) - len(head.lstrip())]}    pass\n" if head else ""
-    tree, lines = parsed(stub + body, row, field), stub.splitlines()
+    tree, lines = _tree(parsed_stub, stub, row, field), source_lines(stub)
     for node in tree.body:
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
@@ -39,6 +46,34 @@ def around(stub: str, row: Row, field: str, name: str) -> str:
             lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - first + 1)
     rest = "\n".join(lines).strip("\n")
     return f"{rest}\n" if rest else ""
+
+
+def parsed_stub(stub: str) -> ast.Module:
+    """The syntax tree of a stub, which may end at a head, as that of a function or loop, or with a
+    comment below it. Raises as ast.parse.
+    """
+    try:
+        return syntax_tree(stub)
+    except SyntaxError:
+        lines = [line for line in source_lines(stub) if line.split("#")[0].strip()]
+        indent = lines[-1][: -len(lines[-1].lstrip())] if lines else ""
+        return syntax_tree(f"{stub}\n{indent}    pass\n")
+
+
+def is_stub(text: str, name: str) -> bool:
+    """Whether a text is code that a completion continues, which begins or has the function `name`.
+    It is not where prose stands around the code, even prose that happens to parse: `Task: add`.
+    """
+    try:
+        tree = parsed_stub(text)
+    except UNPARSABLE:
+        return False
+    is_prose = any(
+        (isinstance(node, ast.Expr) and isinstance(node.value, DOES_NOTHING))
+        or (isinstance(node, ast.AnnAssign) and node.value is None)
+        for node in tree.body
+    )
+    return defines(tree, name) and not is_prose
 
 
 def called_function(tests: list[ast.Module], reference: ast.Module) -> str | None:

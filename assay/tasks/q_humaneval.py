@@ -9,6 +9,7 @@ from typing import Any
 
 from assay.judge.codec import Packer
 from assay.judge.codec_types import CodecError
+from assay.syntax_trees import syntax_tree
 from assay.tasks import task_set
 from assay.tasks.rows import LeftOutError, PublicSet, Row, usable_tasks
 from assay.types import Call, Task
@@ -52,7 +53,7 @@ def task_of(row: Row) -> Task:
     try:
         checks = tuple(
             call
-            for part in ast.parse(row.text("tests")).body
+            for part in syntax_tree(row.text("tests")).body
             if isinstance(part, ast.FunctionDef)
             for statement in part.body
             for call in calls(statement, {})

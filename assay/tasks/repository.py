@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from assay.judge.patches import PatchError
-from assay.judge.repository_tree import with_patch
+from assay.errors import DataError
+from assay.judge.repository_tree import tree_of
 from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task
 
 FIELDS = {"tree", "fail_to_pass", "pass_to_pass", "FAIL_TO_PASS", "PASS_TO_PASS", "test_files",
           "test_patch", "pytest_arguments", "environment", "roots", "seconds", "hidden",
           "bug", "image"}  # fmt: skip
+TIME = re.compile(r"\s+[(\[]?\s*\d+(?:\.\d+)?\s*(?:ms|s|secs?|seconds?)\s*[)\]]?\s*\Z")
+"""The time in the end of an id: `test_add (0.01s)`, `test_add [12 ms]`."""
 PREFIXES = ("/opt/miniconda3/envs/testbed", "/usr/local")
 """Where images have their Python, if not in /usr."""
 
@@ -41,11 +44,6 @@ def task_of(row: Row, id: str) -> Task:
     if not isinstance(hidden, bool):
         raise row.wrong(f"'hidden' is {hidden!r}; make it true or false")
     tree, bug = tree if image else tree.resolve(), row.fields.get("bug")
-    if bug and not image:
-        try:
-            tree = with_patch(tree, str(bug))
-        except PatchError as error:
-            raise row.wrong(f"'bug' is no diff that 'tree' takes: {error}") from None
     check = RepositoryTests(
         tree=str(tree),
         fail_to_pass=ids(row, "fail_to_pass"),
@@ -58,8 +56,13 @@ def task_of(row: Row, id: str) -> Task:
         seconds=float(seconds),
         hidden=hidden,
         image=image,
-        bug=str(bug or "") if image else "",
+        bug=str(bug or ""),
     )
+    if check.bug and not image:
+        try:
+            tree_of(check)
+        except DataError as error:
+            raise row.wrong(f"'bug' is no diff that 'tree' takes: {error}") from None
     prompt, reference = row.text("prompt"), row.diff("reference", default="") or None
     return Task(id, prompt, (check,), "", language="diff", reference=reference,
                 demonstrations=row.texts("demonstrations"))  # fmt: skip
@@ -76,4 +79,10 @@ def ids(row: Row, name: str) -> tuple[str, ...]:
             value = read(value) if isinstance(value, str) else value
     if isinstance(value, str):
         raise row.wrong(f"{name!r} is no list of tests' ids")
-    return Row({name: value}, row.where).texts(name)
+    return tuple(dict.fromkeys(map(without_time, Row({name: value}, row.where).texts(name))))
+
+
+def without_time(test: str) -> str:
+    """An id of a test without the time that it took, which some logs add to it."""
+    name = TIME.sub("", test)
+    return test if name.count("[") > name.count("]") else name

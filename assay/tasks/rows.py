@@ -7,26 +7,28 @@ import json
 import logging
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.extras import advice_on
 from assay.files import encodable
-from assay.languages import canonical
+from assay.languages import canonical, language_named
+from assay.paths import opened, read_bytes
 from assay.registry import one_line
 from assay.tasks import is_file, require_split
+from assay.tasks.conversation import ABSENT, decoded, loses_nulls, message_of, tools_of
 from assay.types import Message, Task
 
 log = logging.getLogger(__name__)
 LANGUAGE = ("language", "programming_language", "lang")
 SPACE = re.compile(r"\s*+")
-ABSENT: tuple[object, ...] = (None, "", [], {})
-"""Values of a message's field that is not there: tables have it in every row."""
 TOLERANCE = 1e-6
 """Absolute tolerance for floats where a row names none; EvalPlus has the same."""
 
@@ -66,11 +68,18 @@ class Row:
         return _normalised(self._string(name, default))
 
     def diff(self, name: str, default: str | None = None) -> str:
-        """A field that is a diff. Its lines end as those of its files, so they stay, unless its
-        headers end in the same way: then a tool has changed them all. Raises DataError as `text`.
+        """A field that is a diff, whose lines end as those of its files. Raises DataError as
+        `text`.
         """
-        text = self._string(name, default)
-        return text.replace("\r\n", "\n") if text.partition("\n")[0].endswith("\r") else text
+        return self.program(name, "diff", default)
+
+    def program(self, name: str, language: str, default: str | None = None) -> str:
+        """A field that is a program or reply in a language, with the line ends that it is judged
+        with. Raises DataError as `text`.
+        """
+        # an editor's mark of the encoding is no part of a program
+        text = self._string(name, default).removeprefix("\ufeff")
+        return language_named(language).with_own_line_ends(text)
 
     def _string(self, name: str, default: str | None) -> str:
         value = self.fields.get(name)
@@ -128,23 +137,39 @@ class Row:
         """A field that is a conversation, as TRL and the chat APIs write it; a reply of `weight` 0
         is not learned. Raises DataError.
         """
-        value = self.fields.get(name)
-        messages: list[Any] = value if isinstance(value, list) and value else [{}]
-        parsed = []
-        for message in messages:
-            fields = message if isinstance(message, dict) else {}
-            present = {key: value for key, value in fields.items() if value not in ABSENT}
-            role, content = present.pop("role", ""), present.pop("content", fields.get("content"))
-            content = "" if content is None and "tool_calls" in present else content
-            if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
-                raise self.wrong(
-                    f"{name!r} holds {str(message)[:40]}; make it a list of messages, each with a"
-                    " 'role' (system, user, assistant or tool) and a 'content' that is a string"
+        value = decoded(self.fields.get(name))
+        items: list[Any] = [*map(decoded, value)] if isinstance(value, list) and value else [{}]
+        messages = []
+        for number, item in enumerate(items, start=1):
+            try:
+                message = message_of(item)
+            except ValueError as error:
+                raise self.wrong(f"{name!r} {number}{error}") from None
+            except RecursionError:
+                raise self.wrong(f"{name!r} {number} is nested too deeply; fix it") from None
+            self.encodable(name, json.dumps(item, ensure_ascii=False, default=str))
+            if loses_nulls(message, item):
+                warn_once(
+                    f"{self.where.rpartition(', ')[0]}: arguments of tool calls that are null are"
+                    " left out, since tables fill them in for the arguments of other tools; to keep"
+                    " a null, write the arguments as JSON text"
                 )
-            self.encodable(name, json.dumps(message, ensure_ascii=False, default=str))
-            learned = present.pop("weight", 1) != 0
-            parsed.append(Message(role, content, learned, present))
-        return tuple(parsed)
+            messages.append(message)
+        return tuple(messages)
+
+    def tools(self) -> tuple[dict[str, Any], ...]:
+        """The field `tools` as chat templates take it; empty when absent. Raises DataError."""
+        value = self.fields.get("tools")
+        if value in ABSENT or (value := decoded(value)) in ABSENT:
+            return ()
+        try:
+            tools = tools_of(value)
+        except ValueError as error:
+            raise self.wrong(f"'tools'{error}") from None
+        except RecursionError:
+            raise self.wrong("'tools' is nested too deeply; fix it") from None
+        self.encodable("tools", json.dumps(tools, ensure_ascii=False, default=str))
+        return tools
 
     def encodable(self, name: str, text: str, errors: str = "strict") -> str:
         """`text`, which is part of a field. Raises DataError where UTF-8 cannot encode it."""
@@ -294,28 +319,42 @@ def _parquet(file: Path) -> Iterator[tuple[str, object]]:
     from pyarrow import parquet
 
     try:
-        rows = parquet.ParquetFile(file)
-        batches = (batch.to_pylist() for batch in rows.iter_batches(1000))
-        for number, fields in enumerate(chain.from_iterable(batches), start=1):
-            yield f"{file}, row {number}", fields
-    except (OSError, pyarrow.ArrowException) as error:
+        with _blaming(file), opened(file) as stream:
+            batches = (
+                batch.to_pylist(maps_as_pydicts="lossy")
+                for batch in parquet.ParquetFile(stream).iter_batches(1000)
+            )
+            for number, fields in enumerate(chain.from_iterable(batches), start=1):
+                yield f"{file}, row {number}", fields
+    except pyarrow.ArrowException as error:
         raise DataError(f"{file} cannot be read as Parquet: {one_line(error)}") from error
+
+
+@contextmanager
+def _blaming(file: Path) -> Iterator[None]:
+    """Raises DataError where the block cannot read a file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{file} does not exist; give the path of a file of tasks") from None
+    except IsADirectoryError:
+        raise DataError(f"{file} is a folder; give the path of a file in it") from None
+    except (OSError, EOFError, zlib.error) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise DataError(f"{file} cannot be read: {why}; give the path of another file") from error
 
 
 def _json(file: Path) -> Iterator[tuple[str, object]]:
     """Each value with its place: a line, or a row of an array."""
+    with _blaming(file):
+        data = gzip.decompress(read_bytes(file)) if file.suffix == ".gz" else read_bytes(file)
     try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         text = data.decode("utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{file} does not exist; give the path of a file of tasks") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{file}, line {line}: cannot be read as UTF-8 ({error.reason}); save it as UTF-8"
         ) from error
-    except (OSError, EOFError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
     line, end, decode = 1, 0, json.JSONDecoder().raw_decode
     while (start := SPACE.match(text, end).end()) < len(text):  # type: ignore[union-attr]
         line += text.count("\n", end, start)
@@ -339,6 +378,11 @@ def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
         import datasets
 
         dataset: Any = datasets.load_dataset(public.hub, public.config, split=public.part)
+    except ModuleNotFoundError as error:
+        here = f"{advice_on(error) or one_line(error)}; or set ASSAY_DATA to a folder that holds"
+        raise DataError(
+            f"{public.hub} cannot be loaded from the hub: {here} {public.file}"
+        ) from error
     except Exception as error:  # the hub's client raises dozens of kinds
         raise DataError(
             f"{public.hub} cannot be loaded from the hub ({one_line(error)}), and {why}; "

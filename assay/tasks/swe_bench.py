@@ -76,6 +76,10 @@ def read(row: Row, image: str = "xingyaoww/sweb.eval.x86_64.{}_s_{}:latest") -> 
     """
     if str(row.fields.get("repo", "")).startswith(SMITH):
         raise row.wrong("a row of SWE-smith, whose patch makes the bug; read it as swe_smith")
+    if "expected_output_json" in row.fields:
+        raise row.wrong("a row of R2E-Gym; read it as r2e_gym")
+    if "instance" in row.fields:
+        raise row.wrong("a row of NeMo Gym's swerl_gen; read it as swerl_gen")
     owner, _, rest = row.text("instance_id").partition("__")
     return columns(row, row.text("problem_statement"), image.format(owner, rest))
 

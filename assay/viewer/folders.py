@@ -1,23 +1,31 @@
 """What a folder of runs holds: stages, metrics, alerts, evaluations. Everything is only read."""
 
-import json
+import errno
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
-from assay.errors import DataError, SettingsError
+from assay.errors import SettingsError
 from assay.evaluate.compare import OWN
-from assay.evaluate.protocol import protocol
-from assay.evaluate.report import Evaluation, read_report, title
-from assay.files import json_lines
+from assay.evaluate.report import Evaluation, title
 from assay.maths.estimates import mean_pass_at_k, pass_interval
-from assay.viewer.rollouts import RolloutFiles, is_below, last_turns, read_rows
+from assay.paths import real_path
+from assay.trackers.rollouts import VOCABULARY
+from assay.viewer.file_cache import FileCache, is_below
+from assay.viewer.parse import (
+    read_evaluations,
+    read_events,
+    read_metrics,
+    read_protocols,
+    read_settings,
+    require_parquet,
+)
+from assay.viewer.rollout_index import RolloutFiles, last_turns, read_rows
 from assay.viewer.suspects import passes_by_task
 
-T = TypeVar("T")
 KINDS = ("rollouts", "evaluations")
 """The folders of a stage that hold rollouts: of training, and of its evaluations."""
 PASS_RATE = "reward/pass_rate"
@@ -27,33 +35,6 @@ EVALUATION = "evaluation"
 """What the page calls the stage of a folder that `assay eval` wrote."""
 DEPTHS = ("*", "*/*")
 """Where runs lie below the folder that is shown, which may be a run too."""
-
-
-class FileCache:
-    """Parsed files below a folder, read again when they change."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._parsed: dict[tuple[Path, str], tuple[tuple[int, int, int], Any]] = {}
-        self._lock = Lock()
-
-    def read(self, file: Path, parse: Callable[[Path], T], absent: T) -> T:
-        """`parse(file)`, or `absent` where there is no file, or a link that leads elsewhere."""
-        if not is_below(self.root, file):
-            return absent
-        try:
-            stat = file.stat()
-        except OSError:
-            return absent
-        stamp, key = (stat.st_ino, stat.st_mtime_ns, stat.st_size), (file, parse.__name__)
-        with self._lock:
-            if self._parsed.get(key, (None,))[0] != stamp:
-                try:
-                    self._parsed[key] = stamp, parse(file)
-                except ValueError as error:
-                    raise DataError(f"{file} cannot be read: {error}") from None
-            parsed: T = self._parsed[key][1]
-        return parsed
 
 
 @dataclass(slots=True)
@@ -69,12 +50,12 @@ class StageFiles:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl: the step, and the metrics by name."""
-        return self.cache.read(self.path / "metrics.jsonl", json_lines, [])
+        return self.cache.read(self.path / "metrics.jsonl", read_metrics, [])
 
     @property
     def events(self) -> list[dict[str, Any]]:
         """The warnings of the stage."""
-        events: list[Any] = self.cache.read(self.path / "events.jsonl", json_lines, [])
+        events: list[Any] = self.cache.read(self.path / "events.jsonl", read_events, [])
         return [{"stage": self.name, **event} for event in events]
 
     @property
@@ -84,8 +65,8 @@ class StageFiles:
 
     @property
     def settings(self) -> str:
-        """Its config.toml."""
-        return self.cache.read(self.path / "config.toml", Path.read_text, "")
+        """Its config.toml; empty where that is damaged."""
+        return self.cache.read(self.path / "config.toml", read_settings, "")
 
     def recipe(self, run: str) -> str:
         """Equal for stages whose settings differ in the run's name, folder and seed alone."""
@@ -105,12 +86,22 @@ class StageFiles:
         evaluation may have joined; all of them where the file is not the one that `tag` names.
         """
         file = self.path / "metrics.jsonl"
-        now = str(file.stat().st_ino) if file.exists() else ""
+        now = _inode(file)
         rows, start = self.metrics, max(0, since - 1) if tag == now else 0
         new = rows[start:]
         names = dict.fromkeys(name for row in new for name in row)
         values = {name: [row.get(name) for row in new] for name in names}
         return {"tag": now, "start": start, "count": len(rows), "columns": values}
+
+    def check(self) -> None:
+        """Notice what is damaged of the files that are not read to tell the state of a run: the
+        settings, and the beginning and end of Parquet files.
+        """
+        folders = [self.path / kind for kind in KINDS]
+        files = [file for folder in folders for file in folder.glob("step_*.parquet")]
+        for file in (self.path / VOCABULARY, *files):
+            self.cache.read(file, require_parquet, False)
+        self.cache.read(self.path / "config.toml", read_settings, "")
 
     def points(self) -> list[dict[str, Any]]:
         """pass@1 of each evaluation by step, with its interval over tasks."""
@@ -131,14 +122,14 @@ class RunFiles:
     def refresh(self) -> None:
         """Find new stages."""
         root = self.cache.root
-        folders = [file.parent for file in self.path.glob("*/config.toml") if is_below(root, file)]
+        folders = [path for path in _stages(self.path) if is_below(root, path / "config.toml")]
         order = sorted(folders, key=lambda path: (_changed(path / "metrics.jsonl"), path.name))
         paths = {path.name: path for path in order}
         if is_below(root, self.path / "evaluations") and (self.path / "evaluations").is_dir():
             paths[EVALUATION] = self.path
         stages = {}
         for name, path in paths.items():
-            kinds = {kind: RolloutFiles(path / kind, root) for kind in KINDS}
+            kinds = {kind: RolloutFiles(path / kind, self.cache) for kind in KINDS}
             stages[name] = self.stages.get(name) or StageFiles(name, path, kinds, self.cache)
         self.stages = stages
 
@@ -152,8 +143,7 @@ class RunFiles:
         step where its rollouts are. Raises IndexError.
         """
         evaluation = self.evaluations[number]
-        report = json.loads(self.cache.read(self.path / "report.json", Path.read_text, "{}"))
-        setup = report.get("setups", {}).get(title(evaluation)) or report.get("setup") or {}
+        protocols = self._protocols()
         stage = self.stages.get(evaluation.name) or next(iter(self), None)
         steps = [*stage.rollouts["evaluations"].files()] if stage else []
         step = 0 if evaluation.name not in self.stages else max(steps, default=0)
@@ -161,8 +151,16 @@ class RunFiles:
         tasks = [asdict(task) | {"tags": tags.get(task.id, {})} for task in evaluation.per_task]
         place = {"stage": stage.name, "step": step} if stage and step in steps else None
         return evaluation_row(evaluation) | {
-            "protocol": protocol(setup), "per_task": tasks, "place": place,
+            "protocol": protocols.get(title(evaluation), []), "per_task": tasks, "place": place,
         }  # fmt: skip
+
+    def _protocols(self) -> dict[str, list[str]]:
+        absent: dict[str, list[str]] = {}
+        return self.cache.read(self.path / "report.json", read_protocols, absent)
+
+    def damage(self) -> list[str]:
+        """A line on each file of the run that is damaged, of those that were read so far."""
+        return self.cache.damage(self.path)
 
     @property
     def changed(self) -> float:
@@ -176,6 +174,7 @@ class RunFiles:
     def summary(self) -> dict[str, Any]:
         """The run in the list of runs."""
         curve = [row[PASS_RATE] for stage in self for row in stage.metrics if PASS_RATE in row]
+        curve = [value for value in curve if value is not None]
         thin = max(1, -(-len(curve) // SPARK))
         last = self.evaluations[-1:]
         return {
@@ -185,6 +184,7 @@ class RunFiles:
             "spark": curve[::-1][::thin][::-1],
             "evaluation": evaluation_row(last[0]) if last else None,
             "alerts": sum(len(stage.events) for stage in self),
+            "damage": self.damage(),
         }
 
     def state(self) -> dict[str, Any]:
@@ -193,6 +193,8 @@ class RunFiles:
             stage.place | {"metrics": {key: row[key] for row in stage.metrics for key in row}}
             for stage in self
         ]
+        for stage in self:
+            stage.check()
         return self._with_report(stages)
 
     def details(self, since: dict[str, tuple[int, str]]) -> dict[str, Any]:
@@ -210,24 +212,32 @@ class RunFiles:
             }
             for stage in self
         ]
+        for stage in self:
+            stage.check()
         return self._with_report(stages)
 
     def _with_report(self, stages: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
+        state = {
             "name": self.name,
             "age": max(0.0, time.time() - self.changed),
             "stages": stages,
             "evaluations": [evaluation_row(evaluation) for evaluation in self.evaluations],
             "alerts": [event for stage in self for event in stage.events],
         }
+        self._protocols()  # notices damage
+        return state | {"damage": self.damage()}
 
 
 class RunsFolder:
     """The runs in a folder, or one run."""
 
     def __init__(self, root: Path) -> None:
-        """Raises SettingsError for a folder without a run."""
-        self.root = root.resolve()
+        """Raises SettingsError for a folder without a run, PermissionError for one that this user
+        may not read.
+        """
+        self.root = real_path(root)
+        if self.root.is_dir() and not os.access(self.root, os.R_OK | os.X_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
         self._cache = FileCache(self.root)
         self.by_name: dict[str, RunFiles] = {}
         """The runs that were found last, by name."""
@@ -244,7 +254,7 @@ class RunsFolder:
             path: "/".join(path.relative_to(self.root).parts) or path.name
             for path in places
             if is_below(self.root, path)
-            and ((path / "report.json").exists() or any(path.glob("*/config.toml")))
+            and (os.path.lexists(path / "report.json") or _stages(path))
         }
         runs = {
             name: self.by_name.get(name) or RunFiles(name, path, self._cache)
@@ -258,13 +268,9 @@ class RunsFolder:
 
 def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation without its tasks."""
-    row = {key: value for key, value in asdict(evaluation).items() if key != "per_task"}
-    return row | {"title": title(evaluation)}
-
-
-def read_evaluations(file: Path) -> list[Evaluation]:
-    """The evaluations of a report."""
-    return read_report(file.parent)
+    of_tasks = ("per_task", "lost_by_task")
+    row = {key: value for key, value in asdict(evaluation).items() if key not in of_tasks}
+    return row | {"title": title(evaluation), "lost": evaluation.lost}
 
 
 def read_point(file: Path) -> dict[str, Any] | None:
@@ -276,5 +282,20 @@ def read_point(file: Path) -> dict[str, Any] | None:
     return {"pass": mean, **asdict(pass_interval(counts)), "tasks": len(counts)}
 
 
+def _stages(run: Path) -> list[Path]:
+    """The folders of a run that have settings, were these a link that leads to nothing."""
+    return [path for path in run.glob("*/") if os.path.lexists(path / "config.toml")]
+
+
+def _inode(file: Path) -> str:
+    try:
+        return str(file.stat().st_ino)
+    except OSError:
+        return ""
+
+
 def _changed(file: Path) -> float:
-    return file.stat().st_mtime if file.exists() else 0.0
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

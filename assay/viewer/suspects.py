@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assay.types import Verdict
-from assay.viewer.rollouts import LISTED, PLACES, RolloutFiles, RolloutFilter, row_keys
+from assay.viewer.rollout_index import LISTED, PLACES, RolloutFiles, RolloutFilter, row_keys
 
 MOST = 50
 """Rows of each list."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.config.evaluation import EvaluationRun
-from assay.config.load import load_evaluation
+from assay.config.load_settings import load_evaluation
 from assay.errors import SettingsError
 from assay.evaluate.benchmark import benchmarks_of
 from assay.evaluate.subject import models_of
@@ -44,7 +44,7 @@ def test_a_settings_file_of_training_is_one_of_an_evaluation(tmp_path: Path) -> 
     assert (run.seed, run.evaluate.samples, run.evaluate.top_k) == (4, 5, 7)
     assert run.evaluate.tasks == ("drills:test", "drills:longer")
     (model,) = models_of(run)
-    assert (model.policy.model, model.policy.lora) == ("org/model", None)
+    assert (model.run.policy.model, model.run.policy.lora) == ("org/model", None)
 
 
 def test_a_base_and_no_file_at_all_work_too(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_a_run_stands_for_its_newest_checkpoint_or_for_all_of_them_in_order(
     for time, (stage, step) in enumerate((("sft", 8), ("rl", 2), ("rl", 10))):
         checkpoint = tmp_path / stage / "checkpoints" / f"step_{step:06d}"
         (checkpoint / "assay").mkdir(parents=True)
-        for name in STATE:
+        for name in (*STATE, "config.json", "tokenizer.json"):
             (checkpoint / name).write_text("{}")
         os.utime(checkpoint, (time, time))
     names = {
         (model, every): [
-            str(Path(one.policy.model).relative_to(tmp_path))
+            str(Path(one.source.name).relative_to(tmp_path))
             for one in models_of(
                 EvaluationRun.model_validate(
                     {"policy": {"model": str(tmp_path / model)}, "every_checkpoint": every,
@@ -133,7 +133,7 @@ def test_greedy_decoding_is_a_row_behind_each_sampled_one() -> None:
 
 
 def test_training_refuses_an_engine_without_tokens_in_one_line(tmp_path: Path) -> None:
-    from assay.config.load import load_plan
+    from assay.config.load_settings import load_plan
 
     (tmp_path / "run.toml").write_text(TRAINING)
     words = ["--engine.name", "openai", "--engine.servers", "http://localhost/v1"]

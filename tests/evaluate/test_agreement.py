@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from assay.config.evaluation import EvaluationRun
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.evaluate import evaluate
 from assay.evaluate.report import Evaluation, read_report
-from assay.policy.load import load_policy
+from assay.policy.load_model import load_policy
 from assay.progress import Progress
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import command

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.cli import app
-from assay.config.load import dump
+from assay.config.load_settings import dump
 from assay.errors import DataError
 from assay.evaluate.compare import compare
 from assay.evaluate.report import Evaluation, title, write_report
@@ -96,6 +96,17 @@ def test_runs_that_differ_only_in_the_seed_are_one_row_with_their_spread(tmp_pat
     assert base.seeds.seeds == 2
     rows = compare([folder / "seed-0", folder / "seed-1"]).rows
     assert [row.seeds.seeds for row in rows] == [2]
+
+
+def test_a_copied_run_is_no_second_seed(tmp_path: Path) -> None:
+    first = run(tmp_path / "a", 3, evaluation("sft", tasks(2, 0), 4))
+    copy = run(tmp_path / "b", 3, evaluation("sft", tasks(2, 0), 4))
+    again = run(tmp_path / "c", 3, evaluation("sft", tasks(3, 0), 4))
+    other = run(tmp_path / "d", 4, evaluation("sft", tasks(2, 0), 4))
+    found = compare([first, copy])
+    assert [row.seeds.seeds for row in found.rows] == [1]
+    assert f"A run is left out: {copy} has the seed and the results of {first}." in found.notes
+    assert [row.seeds.seeds for row in compare([first, copy, again, other]).rows] == [3]
 
 
 def test_sampled_and_greedy_rows_are_told_apart_and_compared_with_their_like(

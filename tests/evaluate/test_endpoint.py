@@ -63,7 +63,11 @@ def test_a_hosted_model_is_evaluated_and_its_key_is_sent_but_neither_stored_nor_
     assert (one.mean_length, one.truncated, one.dropped) == (7.0, 0.0, 0)
     path, key, body = stub.asked[0]
     assert (path, key) == ("/v1/chat/completions", "Bearer secret-key")
-    assert body.keys() == {"model", "messages", "max_tokens", "temperature", "reasoning_effort"}
+    assert body.keys() == {
+        "model", "messages", "max_tokens", "temperature", "reasoning_effort", "top_p", "top_k",
+        "min_p", "repetition_penalty",
+    }  # fmt: skip
+    assert done.setups[0]["not_sent"] == ["seed"]
     texts = [
         file.read_bytes().decode(errors="replace")
         for file in done.folder.rglob("*") if file.is_file()
@@ -118,7 +122,7 @@ def test_a_failure_of_the_endpoint_is_asked_again_as_late_as_it_says_and_then_dr
         (one,) = run(stub, max_concurrent=1).evaluations
     assert (one.dropped, [task.id for task in one.per_task]) == (2, ["f", "h"])
     assert times[1] - times[0] >= 0.3
-    assert len(times) == 2 + 2 + 2 + 2 * 4
+    assert len(times) == 2 + 2 + 2 + 2 * 2 * 4, "two rounds of four calls for each lost one"
 
 
 def test_an_endpoint_that_refuses_ends_the_evaluation_and_one_that_never_answers_does_too(
@@ -143,7 +147,7 @@ def test_an_endpoint_that_refuses_ends_the_evaluation_and_one_that_never_answers
         run(stub)
     with (
         endpoint(lambda *_: (200, {"error": "busy"}, {})) as stub,
-        pytest.raises(MachineError, match="its answer has no 'choices'"),
+        pytest.raises(MachineError, match='answers with an error: "busy"'),
     ):
         run(stub)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay.cli import main
-from assay.errors import DataError
+from assay.errors import DataError, SettingsError
 from assay.evaluate.grade import grade, read_samples
 from assay.types import Call, Check, Execution, Task, Verdict
 
@@ -85,7 +85,8 @@ def test_a_file_that_covers_a_part_of_the_tasks_says_so(
     assert not ended.value.code
     printed = capsys.readouterr().out
     assert "pass@1  " not in printed
-    assert "over 1 tasks; no pass@1 of the set: 2 more have no samples" in " ".join(printed.split())
+    said = "over 1 task; no pass@1 of the set, which has 2 more without samples"
+    assert said in " ".join(printed.split())
 
 
 def test_programs_with_a_markdown_fence_are_counted_in_a_warning(
@@ -152,25 +153,25 @@ def test_a_task_that_cannot_be_judged_leaves_the_other_verdicts(tmp_path: Path) 
     rows = [{"task_id": name, "solution": WHOLE} for name in ("B/0", "HumanEval/0", "B/1", "B/1")]
     summary = grade(write(tmp_path, *rows), [TASKS[0], broken, no_setup])
     assert (summary.pass_at_1, summary.tasks) == (1.0, 1)
-    assert summary.verdicts == {"pass": 1, "faulty": 3}
-    assert list(summary.faulty) == ["B/0", "B/1"]
-    assert "its own reference fails" in summary.faulty["B/0"]
+    assert summary.verdicts == {"pass": 1, "unjudged": 3}
+    assert list(summary.unjudged) == ["B/0", "B/1"]
+    assert "its own reference fails" in summary.unjudged["B/0"]
     assert len(Path(summary.file).read_text().splitlines()) == 4
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 @pytest.mark.parametrize(
-    ("detail", "code", "said"),
+    ("verdict", "code", "said"),
     [
-        ("killed by SIGKILL", 3, "the machine failed 1 of 1 samples"),
-        ("the task's setup fails: E", 2, "1 of the tasks cannot be judged, first 'drill': the"),
+        (Verdict.INFRA, 3, "the machine failed 1 of 1 sample"),
+        (Verdict.UNJUDGED, 2, "1 of the tasks cannot be judged, first 'drill': task: why"),
     ],
 )
 def test_samples_that_were_not_judged_decide_the_exit_code_and_give_no_rate(
-    form: list[str], detail: str, code: int, said: str, tmp_path: Path,
+    form: list[str], verdict: Verdict, code: int, said: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    execution = Execution(Verdict.INFRA, detail=detail)
+    execution = Execution(verdict, detail="why")
 
     async def lost(*_: object, **__: object) -> list[Execution]:
         return [execution]
@@ -198,6 +199,6 @@ def test_a_folder_where_the_verdicts_go_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "samples.jsonl.verdicts.jsonl"
     folder.mkdir()
     (folder / "notes").write_text("mine")
-    with pytest.raises(DataError, match="cannot be written to"):
+    with pytest.raises(SettingsError, match="cannot be written"):
         grade(file, TASKS)
     assert (folder / "notes").read_text() == "mine"

@@ -23,7 +23,7 @@ from assay.evaluate.report import (
     write_report,
 )
 from assay.evaluate.run_summary import HeldOut, read_held_out
-from assay.evaluate.samples import row_of
+from assay.evaluate.sample_file import row_of
 from assay.maths.estimates import Interval
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
@@ -153,7 +153,7 @@ def test_the_markdown_report_shows_rates_intervals_lengths_verdicts_and_losses(
         [evaluated("base", [rollout("a|b", Verdict.PASS), lost("c")]), evaluated("sft", TWO_TASKS)],
     )
     text = (tmp_path / "report.md").read_text()
-    assert "| base | drills:test, 1 x 1 | 100.0% | 20.7% to 100.0% |  | 4 | 0.0% | 1 | 1 |" in text
+    assert "| base | drills:test, 1 x 1 | 100.0% | 20.7% to 100.0% |  | 1 of 2 | 4 |" in text
     assert "| sft | drills:test, 2 x 2 | 25.0% |" in text
     assert "| stage | tasks | pass | wrong | timeout |" in text
     assert "| sft | drills:test | 1 | 2 | 1 |" in text

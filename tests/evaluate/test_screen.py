@@ -74,7 +74,8 @@ def screen(stub: Stub, spec: str, *words: str) -> Any:
     "spec",
     [
         "drills:train",
-        *[pytest.param(s, marks=pytest.mark.long) for s in ("mbpp:train", "programs.jsonl")],
+        pytest.param("mbpp:train", marks=[pytest.mark.long, pytest.mark.data("mbpp")]),
+        pytest.param("programs.jsonl", marks=pytest.mark.long),
     ],
 )
 def test_tasks_that_are_solved_sometimes_load_back_equal_with_their_rates(spec: str) -> None:
@@ -140,7 +141,7 @@ def test_nothing_between_the_bounds_is_an_error_that_writes_no_file() -> None:
         (["--at-least", "2"], "--at-least 2 and --at-most 1 leave nothing of 2 samples"),
         (["--at-most", "3"], "--at-most 3 leave nothing of 2"),
         (["--output", "kept.txt"], "must end in .jsonl"),
-        (["--output", "programs.jsonl"], "holds the tasks"),
+        (["--output", "programs.jsonl"], "is read by this command"),
         (["--evaluate.samplse", "3"], "did you mean 'evaluate.samples'"),
     ],
 )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from assay.extract import program
-from assay.judge.kinds.answers import Answers
-from assay.languages import language_named
+from assay.judge.kinds.answers import by_text
 from assay.rewards.format import tagged
 from assay.tasks import load
-from assay.types import Answer, Verdict
+from assay.types import Answer, Execution, Verdict
 
 SIGNS = {"add": 1, "subtract": -1}
 
@@ -49,7 +48,7 @@ def test_train_and_test_share_no_question_and_are_the_same_each_time() -> None:
 
 def test_a_demonstrations_own_answer_decides() -> None:
     (task,) = load("arithmetic:train", limit=1)
-    run = Answers().run(task.checks[0], "3", language_named("answer"))  # type: ignore[arg-type]
+    decided = by_text(task.checks[0], "3")  # type: ignore[arg-type]
     assert task.reference == "3"
-    assert run.decided is not None
-    assert run.decided.verdict is Verdict.PASS
+    assert isinstance(decided, Execution)
+    assert decided.verdict is Verdict.PASS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import pickle
 import zlib
 from dataclasses import replace
@@ -167,9 +166,10 @@ class Solution:
 """
 
 
-def test_real_livecodebench_rows_are_judged_in_all_forms(data: Path) -> None:
+@pytest.mark.data("livecodebench")
+def test_real_livecodebench_rows_are_judged_in_all_forms(public_data: Path) -> None:
     forms = {"public_tests": 16, "tests_list": 4, "sandboxfusion": 3}
-    sets = [load(f"livecodebench:{data}/livecodebench/{form}.jsonl") for form in forms]
+    sets = [load(f"livecodebench:{public_data}/livecodebench/{form}.jsonl") for form in forms]
     assert list(map(len, sets)) == list(forms.values())
     public, listed, packed = sets
     cases = [(public[0], GAME), (public[10], HAPPY), (listed[2], DIFFERENCES), (packed[0], ABC)]
@@ -223,7 +223,7 @@ def test_lines_of_windows_are_read_as_others_and_small_numbers_have_a_tolerance(
     tmp_path: Path, small: str
 ) -> None:
     cases = {"inputs": ["ab\r\ncd\r\n", "1"], "outputs": ["2\r\n", f"{small}\n"]}
-    row = taco(input_output=json.dumps(cases), starter_code="")
+    row = taco(input_output=json.dumps(cases), starter_code="", solutions="[]")
     (task,) = load(f"taco:{written(tmp_path, row)}")
     program = "import sys\nline = sys.stdin.read().split('\\n')[0]\n"
     assert verdicts(
@@ -288,8 +288,9 @@ def test_rows_without_usable_tests_are_left_out_and_counted_in_one_warning(
     assert warning.endswith(f"my.jsonl: left out 3 of 4 rows: {says.replace('1', '3')}")
 
 
-def test_rllms_rows_are_judged_as_their_own_tests_say(data: Path) -> None:
-    file = data / "rllm" / "reward_test_rows.jsonl"
+@pytest.mark.data("rllm")
+def test_rllms_rows_are_judged_as_their_own_tests_say(public_data: Path) -> None:
+    file = public_data / "rllm" / "reward_test_rows.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     tasks = {int(task.id.rpartition("_")[2]): task for task in load(f"rllm:{file}")}
     left_out = [
@@ -306,9 +307,10 @@ def test_rllms_rows_are_judged_as_their_own_tests_say(data: Path) -> None:
     assert verdicts(*programs) == ["pass"] * 10
 
 
+@pytest.mark.data("rllm")
 @pytest.mark.parametrize("name", ["code_contests", "codeforces", "leetcode"])
-def test_rllms_data_has_tests_in_three_shapes(data: Path, name: str) -> None:
-    tasks = load(f"rllm:{data}/rllm/{name}.jsonl")
+def test_rllms_data_has_tests_in_three_shapes(public_data: Path, name: str) -> None:
+    tasks = load(f"rllm:{public_data}/rllm/{name}.jsonl")
     assert len(tasks) == 3
     kind = Check if name == "leetcode" else Exchange
     assert all(isinstance(check, kind) for task in tasks for check in task.checks)
@@ -381,12 +383,9 @@ def test_open_r1s_codeforces_keeps_what_one_output_decides(
 
 
 @pytest.fixture(scope="module")
-def leetcode() -> list[tuple[Task, Execution]]:
+def leetcode(public_data: Path) -> list[tuple[Task, Execution]]:
     """LeetCodeDataset's rows that are here, with the verdict on the row's own solution."""
-    file = Path(os.environ["ASSAY_DATA"]) / "leetcode_dataset" / "train_rows.jsonl.gz"
-    if not file.is_file():
-        pytest.skip(f"no {file}; set ASSAY_DATA")
-    tasks = load(f"leetcode_dataset:{file}")
+    tasks = load(f"leetcode_dataset:{public_data}/leetcode_dataset/train_rows.jsonl.gz")
     return list(zip(tasks, judge_all([Job(task, task.reference) for task in tasks]), strict=True))
 
 
@@ -394,6 +393,7 @@ def has_nodes(task: Task) -> bool:
     return any("_node(" in source for source in sources(task))
 
 
+@pytest.mark.data("leetcode_dataset")
 def test_leetcode_datasets_solutions_pass_their_tests(
     leetcode: list[tuple[Task, Execution]],
 ) -> None:
@@ -401,6 +401,7 @@ def test_leetcode_datasets_solutions_pass_their_tests(
     assert [ended.verdict for ended in plain] == [Verdict.PASS] * 20
 
 
+@pytest.mark.data("leetcode_dataset")
 def test_leetcode_datasets_solutions_on_lists_and_trees_pass_their_tests(
     leetcode: list[tuple[Task, Execution]],
 ) -> None:
@@ -408,6 +409,7 @@ def test_leetcode_datasets_solutions_on_lists_and_trees_pass_their_tests(
     assert [ended.verdict for ended in nodes] == [Verdict.PASS] * 10
 
 
+@pytest.mark.data("leetcode_dataset")
 def test_a_leetcode_task_needs_no_reference_and_refuses_a_stub(
     leetcode: list[tuple[Task, Execution]],
 ) -> None:

@@ -93,7 +93,7 @@ def test_rows_that_icarus_verilog_alone_cannot_judge_are_left_out(
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("data")
+@pytest.mark.data("cvdp")
 @needs_cocotb
 @pytest.mark.parametrize("split", ["nonagentic", "agentic"])
 def test_the_example_rows_own_solutions_pass_and_cheats_do_not(split: str) -> None:

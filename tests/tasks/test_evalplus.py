@@ -42,13 +42,14 @@ def arguments(task: Task) -> list[Any]:
     ]
 
 
+@pytest.mark.data("humanevalplus", "humaneval", "mbppplus")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("name", "tasks", "calls"), [("humanevalplus", 164, 124253), ("mbppplus", 378, 41015)]
 )
 def test_every_reference_passes_all_its_inputs(
-    data: Path, name: str, tasks: int, calls: int
+    public_data: Path, name: str, tasks: int, calls: int
 ) -> None:
     found = load(name)
     assert len(found) == tasks
@@ -64,7 +65,8 @@ def test_every_reference_passes_all_its_inputs(
     assert not failed
 
 
-def test_a_humaneval_task_is_humanevals_with_more_inputs(data: Path) -> None:
+@pytest.mark.data("humanevalplus", "humaneval")
+def test_a_humaneval_task_is_humanevals_with_more_inputs(public_data: Path) -> None:
     for task, plain in zip(load("humanevalplus"), load("humaneval"), strict=True):
         assert (task.id, task.entry_point, task.stop) == (plain.id, plain.entry_point, plain.stop)
         if task.id != "HumanEval/115":  # whose prompt EvalPlus has mended
@@ -73,7 +75,8 @@ def test_a_humaneval_task_is_humanevals_with_more_inputs(data: Path) -> None:
     assert first.checks[0] == Call("[[1.0,2.0,3.9,4.0,5.0,2.2],0.3]", None, 1e-6)
 
 
-def test_an_mbpp_task_is_a_description_with_one_assert(data: Path) -> None:
+@pytest.mark.data("mbppplus")
+def test_an_mbpp_task_is_a_description_with_one_assert(public_data: Path) -> None:
     tasks = {task.id: task for task in load("mbppplus")}
     assert tasks["Mbpp/6"].prompt.endswith(
         'or not.\nassert differ_At_One_Bit_Pos(13,9) == True\n"""\n'

@@ -44,8 +44,9 @@ def test_tasks_of_every_kind_are_read_back_equal(tmp_path: Path) -> None:
     assert load(file) == load(f"jsonl:{file}") == tasks
 
 
+@pytest.mark.data("humaneval", "mbpp")
 @pytest.mark.parametrize("spec", ["humaneval", "mbpp:all", "mbpp_sanitized:all"])
-def test_public_tasks_are_read_back_equal(data: Path, tmp_path: Path, spec: str) -> None:
+def test_public_tasks_are_read_back_equal(tmp_path: Path, spec: str) -> None:
     tasks = load(spec)
     assert load(written(tmp_path / "exact.jsonl", *map(row_of, tasks))) == tasks
 
@@ -74,6 +75,8 @@ def test_fields_that_are_absent_have_the_defaults_of_a_task(tmp_path: Path) -> N
         ({"stop": "\n"}, "it must be tuple[str, ...]"),
         ({"checks": "f()"}, "'checks' is a str (f()); make it a list of objects"),
         ({"checks": [{"hidden": True}]}, "a check has none of after, answer, arguments"),
+        ({"checks": [{"hidden": True, "sorce": "f()"}]}, "did you mean 'source'?"),
+        ({"checks": [{"std_in": "", "stdout": ""}]}, "did you mean 'stdin'?"),
         ({"checks": [{"source": "f()", "hidden": 1}]}, "'hidden' is '1'; it must be bool"),
         (
             {"checks": [{"arguments": "[]", "tolerance": True}]},

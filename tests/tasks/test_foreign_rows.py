@@ -49,7 +49,11 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "a row of cvdp": {"id": "cvdp_1", "categories": ["cid002", "easy"], "harness": {}},
     "a row of code_contests": {"description": "q", "private_tests": {}, "solutions": {}},
     "a row of open_r1": {"problem": "q", "verification_info": {}},
-    "a row of nemo_gym": {"responses_create_params": {}, "verifier_metadata": {}},
+    "a row of nemo_gym": {
+        "responses_create_params": {}, "verifier_metadata": {"unit_tests": {}}},
+    "no row that assay reads": {"responses_create_params": {}, "verifier_metadata": {}},
+    "a row of multi_swe_bench": {"fix_patch": "d", "test_patch": "d", "f2p_tests": {}},
+    "a row of swe_polybench": {"F2P": "[]", "P2P": "[]", "problem_statement": "p"},
     "a row of bigcodebench": {"instruct_prompt": "q", "code_prompt": "import os", "test": "x"},
     "a row of gsm8k; read it as the task set gsm8k:.*/rows.jsonl": {"question": "q", "answer": "1"},
     "a row of math": {"problem": "q", "answer": "1", "solution": "s"},

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -40,10 +38,9 @@ def test_humaneval_xs_tests_run_after_the_program_and_an_assertion_counts() -> N
 
 
 @pytest.mark.long
+@pytest.mark.data("humaneval_x")
 @pytest.mark.parametrize("language", ["python", "cpp", "go", "java", "javascript", "rust"])
 def test_humaneval_xs_own_solutions_pass(language: str) -> None:
-    if not Path(os.environ["ASSAY_DATA"], "humaneval_x").is_dir():
-        pytest.skip("no public data; set ASSAY_DATA")
     try:
         language_named(language).versions()
     except DataError as error:

@@ -113,6 +113,59 @@ def test_a_stub_gives_setup_and_completes_the_reference(tmp_path: Path) -> None:
     assert task.reference == stub + "    return n + 1\n"
 
 
+HEAD = "import math\n\ndef inc(n):\n"
+PROSE = [
+    f"Complete the function.\n```python\n{HEAD}```",
+    f"```python\n{HEAD}```",
+    f"Implement the following signature:\n\n{HEAD}",
+    f"Task: add\n\n{HEAD}",
+    f"Hint\n\n{HEAD}",
+    f"{HEAD}    return ...\n\nReturn the sum.",
+    f"~~~\n{HEAD}~~~\n\nWrite no tests.",
+]
+
+
+@pytest.mark.parametrize("prompt", PROSE)
+@pytest.mark.parametrize("setup", [{}, {"setup": "k = 1\n"}])
+def test_prose_that_shows_a_stub_is_no_stub(
+    tmp_path: Path, prompt: str, setup: dict[str, str]
+) -> None:
+    (task,) = load(write(tmp_path / "my.jsonl", {**ROW, **setup, "prompt": prompt}))
+    assert (task.stub, task.setup, task.prompt) == ("", setup.get("setup", ""), prompt)
+
+
+@pytest.mark.parametrize(
+    "stub",
+    [
+        "def inc(n):",
+        "def inc(n):\n    # Add one.\n",
+        "def inc(n, mark='#'):\n",
+        "# Add one to n.\ndef inc(\n    n: int,\n) -> int:  # or more\n",
+        "def inc(n):\n    for step in range(1):\n",
+        "class Box:\n    def get(self): ...\n\n\nasync def inc(n):\n\t'''Add.'''\n",
+        "\x0cdef inc(n):\n",
+    ],
+)
+def test_code_that_a_completion_continues_is_a_stub(tmp_path: Path, stub: str) -> None:
+    (task,) = load(write(tmp_path / "my.jsonl", {**ROW, "prompt": stub}))
+    assert task.stub == stub
+    (task,) = load(write(tmp_path / "my.jsonl", {**ROW, "prompt": stub, "setup": "k = 1"}))
+    assert (task.stub, task.setup) == (stub, "k = 1")
+
+
+def test_a_solution_completes_the_stub_that_prose_shows(tmp_path: Path) -> None:
+    row = {**ROW, "prompt": PROSE[0], "canonical_solution": "    return n + 1\n"}
+    (task,) = load(write(tmp_path / "my.jsonl", row))
+    assert task.reference == f"{HEAD}    return n + 1\n"
+
+
+@pytest.mark.parametrize("sign", "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
+def test_a_sign_that_ends_no_line_of_python_cuts_no_stub(tmp_path: Path, sign: str) -> None:
+    helper = f"MARK = 'a{sign}b'\n# {sign}\n"
+    row = {**ROW, "prompt": f"{helper}def inc(n):\n    '''Add{sign} one.'''\n"}
+    assert load(write(tmp_path / "my.jsonl", row))[0].setup == helper
+
+
 def test_a_test_function_is_called_once(tmp_path: Path) -> None:
     test = "def check(candidate):\n    assert candidate(1) == 2\n"
     file = write(
@@ -125,9 +178,13 @@ def test_a_test_function_is_called_once(tmp_path: Path) -> None:
     assert found == [[test + "\n\ncheck(inc)"], [test + "check(inc)\n"], ["assert inc(1) == 2"]]
 
 
-def test_files_in_humanevals_and_mbpps_format_load_like_the_sets(data: Path) -> None:
-    humaneval, mbpp = data / "humaneval/HumanEval.jsonl.gz", data / "mbpp/mbpp.jsonl.gz"
-    sanitized = data / "mbpp/sanitized-mbpp.json.gz"
+@pytest.mark.data("humaneval", "mbpp")
+def test_files_in_humanevals_and_mbpps_format_load_like_the_sets(public_data: Path) -> None:
+    humaneval, mbpp = (
+        public_data / "humaneval/HumanEval.jsonl.gz",
+        public_data / "mbpp/mbpp.jsonl.gz",
+    )
+    sanitized = public_data / "mbpp/sanitized-mbpp.json.gz"
     assert load(f"humaneval:{humaneval}") == load("humaneval")
     assert load(f"jsonl:{mbpp}") == load(f"mbpp:{mbpp}") == load("mbpp:all")
     assert load(str(sanitized)) == load("mbpp_sanitized:all")
@@ -183,8 +240,8 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
         ({**ROW, "language": "lua"}, "'language': the language 'lua' cannot be judged"),
         ({**CALLS, "language": "lua"}, "the language 'lua' cannot be judged"),
         ({"prompt": "p", "completion": ""}, "has nothing to learn from"),
-        ({"messages": "Hi"}, "'messages' holds {}; make it a list of messages"),
-        ({"messages": [{"role": "robot", "content": "1"}]}, "'messages' holds {'role': 'robot'"),
+        ({"messages": "Hi"}, "'messages' 1 holds {}; make it a list of messages"),
+        ({"messages": [{"role": "robot", "content": "1"}]}, "'messages' 1 holds {'role': 'robot'"),
         ({"messages": [{"role": "user", "content": "Hi"}]}, "no answer of the assistant"),
         (without("prompt"), "'prompt' is missing"),
         (without("tests"), "give either 'tests'"),

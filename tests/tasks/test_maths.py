@@ -27,8 +27,11 @@ def verdicts(pairs: list[tuple[Task, str]]) -> list[Verdict]:
     return [one.verdict for one in judge_all(jobs, slots=1)]
 
 
+@pytest.mark.data("gsm8k")
 @pytest.mark.parametrize("step", [20, pytest.param(1, marks=pytest.mark.long)])
-def test_each_solution_of_gsm8k_passes_and_the_next_rows_fails(data: Path, step: int) -> None:
+def test_each_solution_of_gsm8k_passes_and_the_next_rows_fails(
+    public_data: Path, step: int
+) -> None:
     tasks = load("gsm8k:test")
     assert len(tasks) == 1319
     some = tasks[::step]
@@ -41,7 +44,8 @@ def test_each_solution_of_gsm8k_passes_and_the_next_rows_fails(data: Path, step:
     assert set(verdicts(others)) == {Verdict.WRONG}
 
 
-def test_a_solution_of_gsm8k_is_shown_without_what_it_tells_a_calculator(data: Path) -> None:
+@pytest.mark.data("gsm8k")
+def test_a_solution_of_gsm8k_is_shown_without_what_it_tells_a_calculator(public_data: Path) -> None:
     (first,) = load("gsm8k:test", limit=1)
     assert first.id == "gsm8k/test/line_1"
     assert first.checks == (Answer("18", exact=True),)
@@ -50,10 +54,11 @@ def test_a_solution_of_gsm8k_is_shown_without_what_it_tells_a_calculator(data: P
     assert len(load("gsm8k:train")) == 7473
 
 
+@pytest.mark.data("math", "nemo_gym")
 @pytest.mark.long
 @needs_maths
 def test_each_answer_of_a_set_passes_in_a_box_and_in_a_sentence_and_the_next_rows_fails(
-    data: Path,
+    public_data: Path,
 ) -> None:
     tasks = [task for spec in SETS for task in load(spec)]
     assert [len(load(spec)) for spec in SETS] == [10, 5, 5]
@@ -65,7 +70,8 @@ def test_each_answer_of_a_set_passes_in_a_box_and_in_a_sentence_and_the_next_row
     assert set(found[40:]) == {Verdict.WRONG}
 
 
-def test_a_question_asks_for_a_box_unless_its_row_has_a_dialogue(data: Path) -> None:
+@pytest.mark.data("math", "nemo_gym")
+def test_a_question_asks_for_a_box_unless_its_row_has_a_dialogue(public_data: Path) -> None:
     (first,), (row,) = load("math", limit=1), load("nemo_gym_math", limit=1)
     (asked,) = messages(first)
     assert asked.content == f"{first.prompt}\n\nPut the final answer in \\boxed{{}}."
@@ -74,8 +80,9 @@ def test_a_question_asks_for_a_box_unless_its_row_has_a_dialogue(data: Path) -> 
     assert isinstance(told, Message)
 
 
+@pytest.mark.data("gsm8k")
 @pytest.mark.long
-def test_questions_with_equal_answers_are_no_duplicates(data: Path) -> None:
+def test_questions_with_equal_answers_are_no_duplicates(public_data: Path) -> None:
     reports = check("gsm8k:test", limit=40, runner=ProgramRunner(slots=1))
     assert [list(report.findings) for report in reports] == [[]] * 40
 

@@ -6,6 +6,7 @@ import json
 import os
 import venv
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from assay.errors import DataError
 from assay.judge import Job, Judge
 from assay.judge.patches import unified
 from assay.tasks import exact, load
-from assay.tasks.rows import Row
+from assay.tasks.nemo_gym import set_of
+from assay.tasks.repository import without_time
+from assay.tasks.rows import Row, warn_once
 from assay.types import Execution, RepositoryTests, Task, Verdict
 from tests.environments.repositories import FIX, FIXED, SOURCE, TESTS
 from tests.judge.opened import with_judge
@@ -48,6 +51,19 @@ FORMATS: dict[str, dict[str, Any]] = {
                 "instance_id": NAME, "problem_statement": "add subtracts.",
                 "patch": TEST_PATCH + FIX, "expected_output_json": json.dumps(
                     {"\x1b[1mtest_add\x1b[0m": "PASSED", "test_twice": "PASSED", "x": "SKIPPED"})},
+    "swe_polybench": {
+        **{key: value for key, value in BASE.items() if not key.endswith("_TO_PASS")},
+        "F2P": str([f"{ADD} (0.01s)"]), "P2P": json.dumps([f"{TWICE} [12 ms]"]),
+        "language": "Python", "Dockerfile": "FROM python:3.9", "test_command": "pytest -rA",
+        "task_category": "Bug Fix"},
+    "multi_swe_bench": {
+        "org": "owner", "repo": "calc", "number": 1, "state": "closed", "title": "Fix add",
+        "body": "", "base": {"label": "owner:main", "ref": "main", "sha": "1" * 40},
+        "resolved_issues": [{"number": 2, "title": "add", "body": "It subtracts."}],
+        "fix_patch": FIX, "test_patch": TEST_PATCH,
+        "f2p_tests": {ADD: {"run": "FAIL", "test": "FAIL", "fix": "PASS"}},
+        "p2p_tests": {TWICE: {"run": "PASS", "test": "PASS", "fix": "PASS"}},
+        "s2p_tests": {}, "n2p_tests": {}, "fixed_tests": {}},
     "swerl_gen": {"instance": BASE, "metadata": {"image": "/images/calc.sif"}, "mode": "eval",
                   "responses_create_params": PROMPT},
 }  # fmt: skip
@@ -56,7 +72,9 @@ IMAGES = {
     "swe_bench": "swebench/sweb.eval.x86_64.owner_1776_calc-1:latest",
     "swe_gym": "xingyaoww/sweb.eval.x86_64.owner_s_calc-1:latest",
     "swe_smith": "swesmith.x86_64.owner__calc.12345678", "swe_rebench": "swerebench/calc",
-    "r2e_gym": "calc_final:1", "swerl_gen": "/images/calc.sif",
+    "swe_polybench": "polybench_python_owner__calc-1",
+    "multi_swe_bench": "mswebench/owner_m_calc:pr-1", "r2e_gym": "calc_final:1",
+    "swerl_gen": "/images/calc.sif",
 }  # fmt: skip
 
 
@@ -113,8 +131,9 @@ def test_a_row_without_its_tree_is_refused_by_the_image_that_it_needs(
     with pytest.raises(DataError) as caught:
         load(f"{name}:{file_of(tmp_path, FORMATS[name])}")
     message = str(caught.value)
-    assert f"{NAME} needs the image {IMAGES[name]}, which is not here" in message
-    assert f"`podman pull {IMAGES[name]}`" in message
+    assert f"{NAME} needs the image {IMAGES[name]}, " in message
+    is_file = IMAGES[name].startswith("/")
+    assert ("apptainer build" if is_file else f"`podman pull {IMAGES[name]}`") in message
     assert f"$ASSAY_TREES/{NAME}" in message
     assert "\n" not in message
 
@@ -392,12 +411,12 @@ def test_a_task_of_harbors_that_a_script_judges_is_refused(
     assert image in str(caught.value)
 
 
-@pytest.mark.skipif("ASSAY_DATA" not in os.environ, reason="needs the published rows")
+@pytest.mark.data("swe", "nemo_gym", "harbor")
 @pytest.mark.parametrize(
     ("spec", "name"),
     [
         ("swe_bench:{}/swe/swe_bench.jsonl", "astropy__astropy-12907"),
-        ("swe_bench:{}/swe/swe_bench_lists.jsonl", "django__django-10973"),
+        ("swe_bench:{}/swe/swe_bench_lists.jsonl", "sphinx-doc__sphinx-8595"),
         ("swe_bench:{}/swe/swe_agents.jsonl", "astropy__astropy-12907"),
         ("swe_bench:{}/swe/anyswe_agent.jsonl", "astropy__astropy-12907"),
         ("swe_gym:{}/nemo_gym/mini_swe_agent/example.jsonl", "getmoto__moto-7365"),
@@ -413,3 +432,63 @@ def test_published_rows_are_read_and_name_their_image(
     monkeypatch.delenv("ASSAY_TREES", raising=False)
     with pytest.raises(DataError, match=name):
         load(spec.format(os.environ["ASSAY_DATA"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "language"),
+    [
+        ("multi_swe_bench", {"fix_patch": unified({"a.go": "a"}, {"a.go": "b"})}, "in Go"),
+        ("multi_swe_bench", {"f2p_tests": {"com.owner.CalcTest": {}}}, "no ids of pytest"),
+        ("swe_polybench", {"language": "Java"}, "in Java"),
+        ("swe_rebench", {"language": "rust"}, "in rust"),
+        ("swe_polybench", {"problem_statement": " "}, "without a statement"),
+    ],
+)
+def test_a_row_that_pytest_cannot_judge_asks_for_no_image(
+    name: str, row: dict[str, Any], language: str, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    warn_once.__globals__["_warned"].clear()
+    with pytest.raises(DataError, match="holds no tasks"):
+        load(f"{name}:{file_of(tmp_path, FORMATS[name] | row)}")
+    assert language in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        (f"{ADD} (0.01s)", ADD), (f"{ADD} [12 ms]", ADD), (f"{ADD} (1 seconds)", ADD),
+        (f"{ADD}  0.5s", ADD), ("t.py::test[a (1 s)]", "t.py::test[a (1 s)]"),
+        ("t.py::test[wait 3 s]", "t.py::test[wait 3 s]"), ("t.py::test[a b] (2.5 s)",
+        "t.py::test[a b]"), ("t.py::test_3s", "t.py::test_3s"),
+        ("t.py::test[it takes 3 s", "t.py::test[it takes 3 s"),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_test_is_no_part_of_its_id(test: str, name: str) -> None:
+    assert without_time(test) == name
+
+
+NEMO_GYM = {
+    "swerl_gen": FORMATS["swerl_gen"],
+    "swe_bench": WRAPPED,
+    "nemo_gym": {"responses_create_params": PROMPT, "verifier_metadata": {"unit_tests": {}}},
+    "bigcodebench": {"responses_create_params": PROMPT, "verifier_metadata": {"code_prompt": "x"}},
+    "nemo_gym_math": {"responses_create_params": PROMPT, "question": "1+1", "expected_answer": 2},
+    "": {"responses_create_params": PROMPT, "expected_result": "32", "expected_code_contains": ""},
+}
+
+
+@pytest.mark.parametrize("name", NEMO_GYM)
+def test_a_refusal_of_nemo_gyms_rows_leads_to_the_set_that_reads_them(
+    name: str, tmp_path: Path
+) -> None:
+    file = file_of(tmp_path, NEMO_GYM[name])
+    hint = f"read it as the task set {name}:" if name else "which assay does not run"
+    for spec in (str(file), f"nemo_gym:{file}") if name != "nemo_gym" else (str(file),):
+        with pytest.raises(DataError) as caught:
+            load(spec)
+        assert hint in str(caught.value)
+    if name:  # the set that is named does not send it on
+        with suppress(DataError):
+            load(f"{name}:{file}")
+        assert set_of(Row(NEMO_GYM[name], "x, line 1")) == name

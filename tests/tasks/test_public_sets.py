@@ -26,13 +26,15 @@ def runs(task: Task) -> bool:
     return True
 
 
-def test_humaneval_has_its_164_tasks_and_each_reference_passes(data: Path) -> None:
+@pytest.mark.data("humaneval")
+def test_humaneval_has_its_164_tasks_and_each_reference_passes(public_data: Path) -> None:
     tasks = load("humaneval")
     assert [task.id for task in tasks] == [f"HumanEval/{n}" for n in range(164)]
     assert all(runs(task) for task in tasks)
 
 
-def test_a_humaneval_task_is_a_stub_with_one_hidden_check(data: Path) -> None:
+@pytest.mark.data("humaneval")
+def test_a_humaneval_task_is_a_stub_with_one_hidden_check(public_data: Path) -> None:
     first = load("humaneval", limit=1)[0]
     assert first.entry_point == "has_close_elements"
     assert first.prompt == first.stub
@@ -44,7 +46,8 @@ def test_a_humaneval_task_is_a_stub_with_one_hidden_check(data: Path) -> None:
     assert (first.reference or "").startswith(first.stub)
 
 
-def test_humanevals_setup_holds_its_helpers_but_never_the_stub(data: Path) -> None:
+@pytest.mark.data("humaneval")
+def test_humanevals_setup_holds_its_helpers_but_never_the_stub(public_data: Path) -> None:
     tasks = load("humaneval")
     helpers = {"10": "is_palindrome", "32": "poly", "38": "encode_cyclic", "50": "encode_shift"}
     for number, helper in helpers.items():
@@ -53,18 +56,21 @@ def test_humanevals_setup_holds_its_helpers_but_never_the_stub(data: Path) -> No
     assert sum(bool(task.setup) for task in tasks) == 21 + 4 + 1
 
 
-def test_humanevals_stop_strings_never_cut_a_reference(data: Path) -> None:
+@pytest.mark.data("humaneval")
+def test_humanevals_stop_strings_never_cut_a_reference(public_data: Path) -> None:
     for task in load("humaneval"):
         assert not any(stop in str(task.reference)[len(task.stub) :] for stop in task.stop)
 
 
-def test_humanevals_shuffled_splits_cover_it_once(data: Path) -> None:
+@pytest.mark.data("humaneval")
+def test_humanevals_shuffled_splits_cover_it_once(public_data: Path) -> None:
     train, test = load("humaneval:train131"), load("humaneval:test33")
     assert (len(train), len(test)) == (131, 33)
     assert len({task.id for task in train + test}) == 164
     assert [task.id for task in train[:3]] == ["HumanEval/61", "HumanEval/104", "HumanEval/105"]
 
 
+@pytest.mark.data("mbpp")
 @pytest.mark.parametrize(
     ("spec", "count"),
     [
@@ -74,17 +80,19 @@ def test_humanevals_shuffled_splits_cover_it_once(data: Path) -> None:
         ("mbpp_sanitized:validation", 43), ("mbpp_sanitized:prompt", 7),
     ],
 )  # fmt: skip
-def test_mbpp_has_the_papers_splits(data: Path, spec: str, count: int) -> None:
+def test_mbpp_has_the_papers_splits(public_data: Path, spec: str, count: int) -> None:
     assert len(load(spec)) == count
 
 
+@pytest.mark.data("mbpp")
 @pytest.mark.long
 @pytest.mark.parametrize("spec", ["mbpp:all", "mbpp_sanitized:all"])
-def test_each_mbpp_reference_passes(data: Path, spec: str) -> None:
+def test_each_mbpp_reference_passes(public_data: Path, spec: str) -> None:
     assert all(runs(task) for task in load(spec))
 
 
-def test_an_mbpp_prompt_shows_the_text_and_the_asserts(data: Path) -> None:
+@pytest.mark.data("mbpp")
+def test_an_mbpp_prompt_shows_the_text_and_the_asserts(public_data: Path) -> None:
     task = load("mbpp:all", limit=2)[1]
     assert task.id == "MBPP/2"
     assert (
@@ -100,14 +108,16 @@ def test_an_mbpp_prompt_shows_the_text_and_the_asserts(data: Path) -> None:
     assert task.stub == ""
 
 
-def test_mbpps_entry_point_is_the_function_that_the_asserts_call(data: Path) -> None:
+@pytest.mark.data("mbpp")
+def test_mbpps_entry_point_is_the_function_that_the_asserts_call(public_data: Path) -> None:
     tasks = {task.id: task for task in load("mbpp:all")}
     assert tasks["MBPP/126"].entry_point == "sum"
     assert tasks["MBPP/601"].entry_point == "max_chain_length"
     assert "class Pair" in str(tasks["MBPP/601"].reference)
 
 
-def test_mbpps_setup_is_kept_and_line_ends_are_plain(data: Path) -> None:
+@pytest.mark.data("mbpp")
+def test_mbpps_setup_is_kept_and_line_ends_are_plain(public_data: Path) -> None:
     tasks = load("mbpp:all")
     assert [task.id for task in tasks if task.setup] == ["MBPP/367", "MBPP/927"]
     texts = [text for task in tasks for text in (task.setup, str(task.reference), task.prompt)]

@@ -11,6 +11,7 @@ import pytest
 from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.judge.patches import unified
+from assay.judge.repository_tree import tree_of
 from assay.tasks import load
 from assay.types import RepositoryTests, Task, Verdict
 
@@ -51,13 +52,16 @@ def check_of(task: Task) -> RepositoryTests:
     return check
 
 
-def test_the_policys_tree_has_the_bug_and_shares_all_other_files(tmp_path: Path) -> None:
+def test_the_policys_tree_has_the_bug_and_shares_the_other_files(tmp_path: Path) -> None:
     task = loaded(tmp_path)
-    tree, original = Path(check_of(task).tree), tmp_path / "calc"
+    tree, original = tree_of(check_of(task)), tmp_path / "calc"
     assert (tree / "calc.py").read_text() == WRONG
     assert (tree / "test_calc.py").read_text() == KEPT
     assert not (tree / "old.txt").exists()
-    assert (tree / "same.txt").samefile(original / "same.txt")
+    copies = [*(tmp_path / "cache").rglob("same.txt")]
+    assert len(copies) == 2
+    assert copies[0].samefile(copies[1])
+    assert not copies[0].samefile(original / "same.txt"), "an edit of the user's reaches no copy"
     assert (original / "calc.py").read_text() == RIGHT
     assert (original / "test_calc.py").read_text() == TESTS + KEPT
     assert task.tags == {"operator": "arithmetic"}
@@ -79,7 +83,7 @@ def test_a_bug_that_the_tree_does_not_take_is_the_rows_fault(tmp_path: Path, bug
         DataError, match=r"tasks\.jsonl, line 1: 'bug' is no diff that 'tree' takes"
     ):
         loaded(tmp_path, bug=bug)
-    assert not list((tmp_path / "cache").rglob("calc.py"))
+    assert all(file.read_text() == RIGHT for file in (tmp_path / "cache").rglob("calc.py"))
 
 
 def test_a_diff_keeps_the_line_ends_of_its_files_and_loses_those_that_a_tool_gave_it(

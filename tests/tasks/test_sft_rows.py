@@ -8,20 +8,23 @@ from ast import literal_eval
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import typer
+from typer.main import get_command
 
+from assay.cli import app
 from assay.commands import options
 from assay.config.generation import PLACEHOLDERS, PromptSettings
 from assay.errors import DataError
-from assay.integrations import cases, wire
+from assay.integrations import bodies, case_rows
 from assay.judge import Job, Judge
 from assay.rollout.prompter import Prompter
 from assay.tasks import code_contests, load, nemo_gym
 from assay.tasks.jsonl import FIELDS, REPLIES
 from assay.tasks.rows import Row
-from assay.types import Sample, Task
+from assay.types import Cause, Execution, Sample, Task, Verdict
 from tests.policy.test_chat import chat_of
 from tests.rollout.talks import ADD
 from tests.tasks.test_load import ROW, write
@@ -158,13 +161,13 @@ SANDBOX = {"id": 1, "content": "p", "test": [{"input": {"stdin": "1"}, "output":
         ),
         (nemo_gym.task_of, {**GYM, "verifier_metadata": {"unit_tests": STDIN}, "lang": "lua"}),
         (code_contests.task_of, {**SANDBOX, "labels": '{"programming_language": "lua"}'}),
-        (lambda row: cases.task_of(row.fields, row.where), {**STDIN, "language": "lua"}),
+        (lambda row: case_rows.task_of(row.fields, row.where), {**STDIN, "language": "lua"}),
         (
-            lambda row: wire.JudgeRequest(**row.fields).job(),
+            lambda row: bodies.JudgeRequest(**row.fields).job(),
             {"task": ROW, "language": "lua", "program": ""},
         ),
         (
-            lambda row: wire.JudgeRequest(**row.fields).job(),
+            lambda row: bodies.JudgeRequest(**row.fields).job(),
             {**STDIN, "language": "lua", "program": ""},
         ),
     ],
@@ -180,12 +183,13 @@ def test_a_row_of_any_format_in_another_language_is_refused_by_name(
 
 
 def test_the_judge_refuses_a_task_in_another_language() -> None:
-    async def run() -> None:
+    async def run() -> Execution:
         async with Judge(slots=1) as judge:
-            await judge.run(Job(replace(ADD, language="lua"), "int f();"))
+            return await judge.run(Job(replace(ADD, language="lua"), "int f();"))
 
-    with pytest.raises(DataError, match="the language 'lua' cannot be judged"):
-        asyncio.run(run())
+    execution = asyncio.run(run())
+    assert (execution.verdict, execution.cause) == (Verdict.UNJUDGED, Cause.TASK)
+    assert "'lua'" in execution.detail
 
 
 def test_the_pages_on_data_name_every_field_of_a_row_and_every_setting_of_the_prompt() -> None:
@@ -206,8 +210,11 @@ def test_a_warning_about_rows_is_printed_once_for_a_plan(
     file = write(tmp_path / "rows.jsonl", *rows)
     common = f'steps = 1\nalgorithm.name = "grpo"\ntasks.train = "{file}"\n'
     (tmp_path / "run.toml").write_text(f"{common}[stages.a]\n[stages.b]\n")
+    context = cast(
+        typer.Context, get_command(app).make_context("assay", [], resilient_parsing=True)
+    )
     with caplog.at_level(logging.WARNING):
-        for settings in options.checked_plan(tmp_path / "run.toml", []).stages:
+        for settings in options.checked_plan(context, tmp_path / "run.toml").stages:
             load(settings.tasks.spec, judged=False)
     (record,) = caplog.records
     assert "'zzz'" in record.getMessage()

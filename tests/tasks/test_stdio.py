@@ -18,10 +18,11 @@ from tests.tasks import written
 
 
 @pytest.fixture
-def public(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSAY_DATA", str(data))
+def public(public_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_DATA", str(public_data))
 
 
+@pytest.mark.data("apps", "codecontests", "nemo_gym")
 def test_the_public_sets_have_their_tasks(public: None) -> None:
     assert {name: len(load(name)) for name in ("apps", "code_contests", "nemo_gym")} == {
         "apps": 126,
@@ -30,6 +31,7 @@ def test_the_public_sets_have_their_tasks(public: None) -> None:
     }
 
 
+@pytest.mark.data("apps", "codecontests", "nemo_gym")
 def test_mapcoders_lines_are_the_functions_arguments(public: None) -> None:
     tasks = {task.entry_point: task for task in load("apps") if isinstance(task.checks[0], Call)}
     assert tasks["get_score"].checks[0] == Call("[[1,2,3]]", "100")
@@ -37,6 +39,7 @@ def test_mapcoders_lines_are_the_functions_arguments(public: None) -> None:
     assert tasks["validate_pin"].checks[0].arguments == '["1234"]'  # type: ignore[attr-defined]  # others are no literals
 
 
+@pytest.mark.data("apps", "codecontests", "nemo_gym")
 def test_decimal_fractions_are_compared_with_a_tolerance(public: None) -> None:
     assert [task.id for task in load("code_contests") if task.checker == "floats"] == [
         "CodeContests/5"
@@ -58,6 +61,7 @@ for i in range(1, n + 1):
 """
 
 
+@pytest.mark.data("apps", "codecontests", "nemo_gym")
 def test_a_real_contest_task_is_judged_on_all_its_tests(public: None) -> None:
     task = load("code_contests")[1]
     right, wrong = judge_all([Job(task, CHEFBM), Job(task, CHEFBM.replace("else -1", "else 0"))])
@@ -171,7 +175,11 @@ GYM = {"id": 1, "responses_create_params": {"input": "Double it."}, "verifier_me
         ("nemo_gym", {**GYM, "verifier_metadata": {"unit_tests": 5}}, "'unit_tests' is a int"),
         (
             "nemo_gym",
-            {**GYM, "responses_create_params": {"input": [5]}, "verifier_metadata": {"a": 1}},
+            {
+                **GYM,
+                "responses_create_params": {"input": [5]},
+                "verifier_metadata": {"unit_tests": {"inputs": ["1"], "outputs": ["2"]}},
+            },
             "make it a list of objects",
         ),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ def test_a_function_that_only_the_tests_name_is_found(tmp_path: Path) -> None:
 def test_tests_that_cannot_be_run_leave_their_row_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fixture = "def test_file(tmp_path):\n    assert double([]) == []\n"
+    fixture = "def test_file(mocker):\n    assert double([]) == []\n"
     nothing = "assert double([]) == []\n"
     rows = [kodcode(), kodcode(test=fixture), kodcode(test=nothing)]
     assert len(load(f"kodcode:{written(tmp_path, *rows)}")) == 1
@@ -65,13 +64,11 @@ def test_tests_that_cannot_be_run_leave_their_row_out(
 
 
 @pytest.fixture(scope="module")
-def bigcodebench() -> list[Task]:
-    file = Path(os.environ["ASSAY_DATA"]) / "bigcodebench" / "rows.jsonl"
-    if not file.is_file():
-        pytest.skip(f"no {file}; set ASSAY_DATA")
-    return load(f"bigcodebench:{file}")
+def bigcodebench(public_data: Path) -> list[Task]:
+    return load(f"bigcodebench:{public_data}/bigcodebench/rows.jsonl")
 
 
+@pytest.mark.data("bigcodebench")
 @pytest.mark.long
 def test_bigcodebenchs_solutions_pass_and_programs_that_return_none_fail(
     bigcodebench: list[Task],
@@ -85,19 +82,21 @@ def test_bigcodebenchs_solutions_pass_and_programs_that_return_none_fail(
     assert "pass" not in verdicts(*((task, lazy) for task in bigcodebench))
 
 
+@pytest.mark.data("bigcodebench")
 def test_a_solution_that_draws_from_a_seeded_random_passes(bigcodebench: list[Task]) -> None:
     assert verdicts((bigcodebench[0], bigcodebench[0].reference)) == ["pass"]
 
 
+@pytest.mark.data("bigcodebench")
 def test_rows_of_bigcodebench_that_need_what_is_not_here_are_refused_by_name(
-    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    public_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copied = shutil.copy(data / "bigcodebench" / "rows.jsonl", tmp_path)
+    copied = shutil.copy(public_data / "bigcodebench" / "rows.jsonl", tmp_path)
     load(f"bigcodebench:{copied}")
     assert "left out 3 of 10 rows: 1 that need psutil, which programs cannot import" in caplog.text
     caplog.clear()
     with pytest.raises(DataError, match="holds no tasks"):
-        load(f"bigcodebench:{data}/bigcodebench/nemo_gym.jsonl")
+        load(f"bigcodebench:{public_data}/bigcodebench/nemo_gym.jsonl")
     assert "2 that need files, processes or the network" in caplog.text
     assert "2 that need matplotlib, which programs cannot import" in caplog.text
 

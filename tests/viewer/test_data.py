@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from assay.errors import SettingsError
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker, write_rollouts
 from assay.types import Rollout, Verdict
-from assay.viewer.answers import UnknownError, ViewerAnswers
+from assay.viewer.file_cache import FileCache
 from assay.viewer.folders import RunsFolder
-from assay.viewer.rollouts import RolloutFiles
+from assay.viewer.questions import UnknownError, ViewerAnswers
+from assay.viewer.rollout_index import RolloutFiles
 from assay.viewer.suspects import _at, _paid_programs
 from tests.viewer.made import (
     ADVANTAGE,
@@ -123,7 +125,7 @@ def test_searches_find_all_steps_where_files_stay_out_of_memory_and_come_into_it
     answers: ViewerAnswers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = [file.stat().st_size for file in (tmp_path / "made/grpo/rollouts").iterdir()]
-    monkeypatch.setattr("assay.viewer.rollouts.KEPT", sum(sizes) - 1)
+    monkeypatch.setattr("assay.viewer.rollout_index.KEPT", sum(sizes) - 1)
     found = [(step, "set/a", 0, 1.0) for step in (3, 2, 1)]
     assert listed(answers, search="X + 1") == found
     assert listed(answers, search="X + 1", step="2") == found[1:2]
@@ -196,7 +198,7 @@ def test_suspects_that_came_after_the_index_was_read_are_left_out(tmp_path: Path
     folder = make_run(tmp_path / "made", 1) / "grpo" / "rollouts"
     early = [made_rollout(f"early/{n}", "f=abs", verdict=Verdict.PASS) for n in range(3)]
     write_rollouts(folder / "step_000003.parquet", 3, [early])
-    files = RolloutFiles(folder, tmp_path)
+    files = RolloutFiles(folder, FileCache(tmp_path))
     index = files.index()
     for step in (2, 4):
         late = [made_rollout(f"late/{step}", "f=abs", verdict=Verdict.PASS)]
@@ -331,3 +333,38 @@ def test_a_report_of_an_older_evaluation_has_no_rollouts(tmp_path: Path) -> None
     (tmp_path / "a" / "evaluations").rmdir()
     one = ViewerAnswers(RunsFolder(tmp_path)).evaluation({"run": "a", "at": "0"})
     assert (one["place"], one["per_task"][0]["tags"]) == (None, {})
+
+
+UNKNOWN = 300
+"""An id behind the vocabulary, whose tokens are bytes."""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "texts"),
+    [
+        ([UNKNOWN, 97, 98], ["", "a", "b"]),
+        ([97, UNKNOWN, 98], ["a", "", "b"]),
+        ([97, 98, UNKNOWN], ["a", "b", ""]),
+        ([-1, 97, 98], ["", "a", "b"]),
+        ([0xC3, 0xA9, 98], ["", "é", "b"]),
+        ([0xC3, UNKNOWN, 0xA9, 98], ["", "", "é", "b"]),
+        ([0xC3, 98, 99], ["", "\ufffdb", "c"]),
+        ([97, 98, 0xC3], ["a", "b", "\ufffd"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_text_of_a_token_is_at_its_own_place(
+    tmp_path: Path, tokens: list[int], texts: list[str]
+) -> None:
+    """Its colour is by its place: a token without a text must not shift those behind it."""
+    run = make_run(tmp_path / "made", steps=1)
+    rollout = made_rollout("set/a")
+    (turn,) = rollout.turns
+    logprobs = tuple(-float(place) for place in range(len(tokens)))
+    completion = replace(turn.completion, tokens=tuple(tokens), logprobs=logprobs)
+    rollout = replace(rollout, turns=(replace(turn, completion=completion),))
+    write_rollouts(run / "grpo" / "rollouts" / "step_000001.parquet", 1, [[rollout]])
+    place = {"step": "1", "group": "0", "index": "0"}
+    (shown,) = ViewerAnswers(RunsFolder(tmp_path)).rollout(FILES | place)["turns"]
+    assert shown["tokens"] == texts
+    assert shown["logprobs"] == [*logprobs]

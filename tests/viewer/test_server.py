@@ -21,11 +21,9 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from assay.commands.view import WINDOWS
-from assay.errors import DataError
-from assay.trackers.rollouts import VOCABULARY
-from assay.viewer.export import export_page
 from assay.viewer.folders import RunsFolder
-from assay.viewer.server import PAGE, build
+from assay.viewer.page_server import PAGE, build
+from assay.viewer.single_page import export_page
 from tests.end_to_end.recipes import command
 from tests.viewer.made import HOSTILE, made_rollout, make_run
 
@@ -135,31 +133,6 @@ def test_a_bad_question_is_one_line(client: TestClient, path: str, status: int) 
     answer = client.get(path)
     assert answer.status_code == status
     assert "\n" not in answer.json()["error"]
-
-
-def test_a_damaged_file_is_named_in_one_line_and_is_no_traceback(tmp_path: Path) -> None:
-    make_run(tmp_path / "made")
-    folder = RunsFolder(tmp_path)
-    rollouts = next(tmp_path.glob("made/*/rollouts/*.parquet"))
-    whole = rollouts.read_bytes()
-    damaged = whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :]  # a lost block
-    rollouts.write_bytes(b"half of a file")
-    with pytest.raises(DataError, match=f"'{rollouts}': Parquet magic bytes not found"):
-        export_page(folder, tmp_path / "page.html")
-    rollouts.write_bytes(damaged)
-    with pytest.raises(DataError, match=f"rollouts in {rollouts.parent} cannot be read: "):
-        export_page(folder, tmp_path / "page.html")
-    rollouts.write_bytes(whole)
-    vocabulary, events = (rollouts.parents[1] / name for name in (VOCABULARY, "events.jsonl"))
-    whole = vocabulary.read_bytes()
-    vocabulary.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
-    page = TestClient(build(folder), base_url="http://127.0.0.1:8642")
-    question = "/api/rollout?run=made&stage=grpo&kind=rollouts&step=1&group=0&index=0"
-    assert re.fullmatch("Couldn't deserialize thrift: .*", page.get(question).json()["error"])
-    events.write_text("half of a line\n" * 2)
-    answer = page.get("/api/runs")
-    assert answer.status_code == 500
-    assert answer.json()["error"].startswith(f"{events} cannot be read: ")
 
 
 def test_hostile_text_is_json_and_nothing_else(client: TestClient) -> None:

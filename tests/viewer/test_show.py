@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.errors import SettingsError
+from assay.viewer.folders import RunsFolder
+from assay.viewer.page_server import build
+from assay.viewer.single_page import export_page
 from tests.viewer.made import make_run
 
 needs_duckdb = pytest.mark.skipif(not find_spec("duckdb"), reason="needs the extra `sql`")
@@ -45,6 +50,38 @@ def test_people_get_tables_whose_texts_cannot_write_to_a_terminal(folder: Path) 
     assert "grpo" in text
     assert "\\x1b[2Jred\\u202e" in text
     assert not {"\x1b", "\u202e"} & set(text)
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+NOT_FINITE = "select 'nan'::double as a, '-inf'::double as b, ['inf'::double, 1.0] as c"
+
+
+@needs_duckdb
+def test_a_query_gives_null_for_numbers_that_are_not_finite(folder: Path) -> None:
+    text = shown(folder, "--json", "--sql", NOT_FINITE)
+    assert json.loads(text, parse_constant=refuse)["rows"] == [{"a": None, "b": None,
+                                                                "c": [None, 1.0]}]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_metric_that_is_not_finite_is_null_as_json(tmp_path: Path, number: str) -> None:
+    """As another program, or an older version, may have written it."""
+    run = make_run(tmp_path / "made")
+    with (run / "grpo" / "metrics.jsonl").open("a") as file:
+        file.write(f'{{"step": 4, "loss": {number}, "reward/mean": 0.5}}\n')
+    (state,) = json.loads(shown(run, "--json"), parse_constant=refuse)["runs"]
+    assert state["stages"][0]["metrics"]["loss"] is None
+    assert state["stages"][0]["metrics"]["reward/mean"] == 0.5
+    runs = RunsFolder(run)
+    answer = TestClient(build(runs), base_url="http://127.0.0.1:1").get("/api/run?run=made")
+    columns = json.loads(answer.text, parse_constant=refuse)["stages"][0]["metrics"]["columns"]
+    assert columns["loss"][-1] is None
+    export_page(runs, tmp_path / "page.html")
+    (data,) = re.findall(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text())
+    json.loads(data, parse_constant=refuse)
 
 
 @needs_duckdb

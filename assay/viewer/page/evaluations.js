@@ -50,7 +50,7 @@ export function Evaluations({ run, at, with_run: withRun, with_at: withAt }) {
 }
 
 function Numbers({ one }) {
-  const lost = one.dropped > 0 && html`<span class="alert">${one.dropped} lost to the
+  const lost = one.dropped > 0 && html`<span class="alert">${one.lost} lost to the
     machine</span>`;
   return html`<section aria-label=${one.title}><h2>${plain(one.title)}</h2>
     <p class="facts"><span>pass@1 <b>${percent(one.pass_at["1"])}</b></span>
@@ -84,7 +84,8 @@ function Tags({ one }) {
       </thead>
     <tbody>${Object.entries(groups).map(([name, group]) => html`<tr><td>${plain(name)}</td>
       <td class="number">${group.tasks}</td>
-      <td class="number"><b>${percent(group.pass_at_1)}</b></td>
+      <td class="number"><b>${percent(group.pass_at_1)}</b>${group.lost > 0
+        && html` <span class="alert">${group.lost} lost</span>`}</td>
       <td><${IntervalBar} value=${group.pass_at_1} ...${group.interval} /></td>
       ${one.other && html`<td class="number">${percent(others(kind, name)?.pass_at_1)}</td>`}
     </tr>`)}</tbody></table></section>`);

@@ -3,7 +3,8 @@ import { html } from "./vendor/preact.js";
 
 /** The mark of a verdict. */
 export function Mark({ row }) {
-  const verdict = row.failure ? "lost" : row.verdict || "lost";
+  const lost = row.cause && row.cause !== "machine" ? "unjudged" : "lost";
+  const verdict = row.failure ? lost : row.verdict || "lost";
   const gap = row.held_out && row.held_out !== "pass";
   const kind = verdict === "pass" ? (gap || row.forgeable ? "doubt" : "pass") : "fail";
   return html`<span class=${`mark ${kind}`}>${verdict.replace("_", " ")}</span>`;

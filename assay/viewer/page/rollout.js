@@ -28,7 +28,7 @@ export function Rollout({ data, place, run, bare }) {
         ? html`<span>${data.passed} of ${data.total} checks</span>` : ""}
       <span>reward <b>${data.reward == null ? "–" : data.reward.toFixed(3)}</b></span>
       ${(data.parts || []).map(([name, value]) => html`<span
-        class="muted">${name} ${value.toFixed(3)}</span>`)}
+        class="muted">${name} ${value == null ? "–" : value.toFixed(3)}</span>`)}
       ${advantages.length > 0 && html`<span title="as the learner used it">advantage
         ${" "}<b>${signed(advantages[0])}</b>${many && html` to <b>${signed(advantages[
           advantages.length - 1])}</b>`}</span>`}
@@ -37,7 +37,9 @@ export function Rollout({ data, place, run, bare }) {
       ${data.held_out && html`<span>held-out checks: <b class=${data.held_out === "pass" ? ""
         : "alert"}>${data.held_out}</b></span>`}
     </p>
-    ${data.failure && html`<p class="problem">the machine failed: ${visible(data.failure)}</p>`}
+    ${data.failure && html`<p class="problem">${data.cause && data.cause !== "machine"
+      ? `the task cannot be judged (${data.cause})` : "the machine failed"}: ${
+      visible(data.failure)}</p>`}
     ${!bare && html`<p class="tabs">
       ${MODES.map(([one, label]) => html`<button class=${one === mode ? "on"
         : ""} onClick=${() => setMode(one)}>${label}</button>`)}
@@ -87,7 +89,7 @@ function Verdict({ turn, place, checks }) {
   const named = tests.some((one) => !/^\d+$/.test(one.name));
   return html`<section>
     <h3>verdict <small>${turn.verdict.replace("_", " ")}, ${turn.passed} of ${turn.total} checks,
-      ${" "}${turn.cpu_seconds.toFixed(3)} s CPU</small></h3>
+      ${" "}${(turn.cpu_seconds || 0).toFixed(3)} s CPU</small></h3>
     ${turn.forgeable && html`<p class="alert">forgeable: it rests on the program's word</p>`}
     ${detail && html`<${LongText} place=${place} turn=${turn.turn} name="detail"
       value=${turn.detail} label="detail" />`}
@@ -153,7 +155,7 @@ function Tests({ tests, total }) {
         <td><code>${visible(name)}</code> ${fixes && html`<span
           class="muted">only a right change passes it</span>`}
           ${detail && html`<pre>${visible(detail)}</pre>`}</td>
-        <td class="number">${seconds.toFixed(2)}</td></tr>`)}</tbody></table>
+        <td class="number">${(seconds || 0).toFixed(2)}</td></tr>`)}</tbody></table>
     ${total > tests.length && html`<p class="note">${tests.length} of ${total} tests</p>`}`;
 }
 

@@ -1,7 +1,7 @@
 // One run: alerts, evaluations, and the curves of each stage on its own axis.
 import { html, useState } from "./vendor/preact.js";
 import { address } from "./data.js";
-import { ago } from "./runs.js";
+import { Damage, ago } from "./runs.js";
 import { IntervalBar, Plot, percent } from "./plot.js";
 import { visible } from "./text.js";
 
@@ -14,6 +14,7 @@ const CURVES = [
   ["entropy, nats", ["learn/entropy"]],
   ["KL to the reference", ["learn/kl"]],
   ["KL to the engine", ["learn/kl_engine"]],
+  ["spread of importance weights", ["learn/importance_weight_spread"]],
   ["largest ratio", ["learn/ratio_max"]],
   ["staleness, versions", ["staleness/mean", "staleness/max"]],
   ["seconds by part", "time/"],
@@ -46,6 +47,7 @@ export function Run({ run, theme }) {
   return html`<main>
     <h1>${run.name} <small>${run.age < 60 && html`<i
       class="live" />`} changed ${ago(run.age)}</small></h1>
+    <${Damage} lines=${run.damage} />
     <${Alerts} run=${run} />
     ${run.evaluations.length > 0 && html`<${Evaluations} run=${run} />`}
     ${run.stages.map((stage) => html`<${Stage} run=${run} stage=${stage} theme=${theme}
@@ -65,7 +67,7 @@ function Alerts({ run }) {
 function Evaluations({ run }) {
   return html`<section><h2>Evaluations</h2><table class="stack">
     <thead><tr><th>policy</th><th>tasks</th><th class="number">pass@1</th><th>95 % interval</th>
-      <th></th>
+      <th></th><th class="number">lost</th>
       <th class="number">pass@k</th><th class="number">tokens</th><th class="number">cut off</th>
         </tr></thead>
     <tbody>${run.evaluations.map((one, at) => {
@@ -77,6 +79,8 @@ function Evaluations({ run }) {
         <td class="number" data-label="pass@1"><b>${percent(one.pass_at["1"])}</b></td>
         <td><${IntervalBar} value=${one.pass_at["1"]} low=${low} high=${high} /></td>
         <td class="range muted">${percent(low)} to ${percent(high)}</td>
+        <td class="number" data-label="lost">${one.dropped ? html`<span
+          class="alert">${one.lost}</span>` : 0}</td>
         <td class="number" data-label="pass@k">${most > 1
           ? `${percent(one.pass_at[most])} at ${most}` : "–"}</td>
         <td class="number" data-label="tokens">${one.mean_length.toFixed(0)}</td>

@@ -1,6 +1,7 @@
 // The list of runs.
 import { html, useEffect, useState } from "./vendor/preact.js";
 import { address, go, useAnswer, useKeys } from "./data.js";
+import { visible } from "./text.js";
 import { IntervalBar, Spark, percent } from "./plot.js";
 
 /** A time that has passed, in one unit. */
@@ -38,7 +39,15 @@ export function Runs() {
       <tbody>${runs.map((run, at) => html`<${RunRow} run=${run}
         chosen=${at === chosen} />`)}</tbody>
     </table>
+    <${Damage} lines=${runs.flatMap((run) => run.damage)} />
   </main>`;
+}
+
+/** The files that cannot be read. */
+export function Damage({ lines }) {
+  return lines.length > 0 && html`<section aria-label="damaged files"><ul class="alerts">
+    ${[...new Set(lines)].map((line) => html`<li><b>damaged</b> ${visible(line)}</li>`)}
+  </ul></section>`;
 }
 
 function RunRow({ run, chosen }) {
@@ -52,7 +61,8 @@ function RunRow({ run, chosen }) {
     <td><${Spark} values=${run.spark} label=${`pass rate of ${run.name}`} />${" "}
       <span class="number">${run.spark.length ? percent(run.spark[run.spark.length - 1])
         : ""}</span></td>
-    <td class="number" data-label="pass@1">${evaluation && percent(rate)}</td>
+    <td class="number" data-label="pass@1">${evaluation && percent(rate)}${evaluation
+      && evaluation.dropped > 0 && html` <span class="alert">${evaluation.lost} lost</span>`}</td>
     <td>${evaluation && html`<${IntervalBar} value=${rate} ...${evaluation.interval} />`}</td>
     <td class="muted">${evaluation && evaluation.tasks_spec}</td>
     <td class="number" data-label="alerts">${run.alerts

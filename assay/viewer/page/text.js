@@ -131,12 +131,14 @@ export function Tokens({ turn, by }) {
     }
     return `rgb(var(--bad-rgb) / ${Math.min(0.85, -(logprobs[at] || 0) / 4)})`;
   };
+  // One that is not a finite number comes as null.
+  const probability = (logprob) => (logprob == null ? "log p was not recorded"
+    : `p = ${Math.exp(logprob).toPrecision(3)}, log p = ${logprob.toFixed(3)}`);
   return html`<div class="long">
     <pre class="tokens">${tokens.map(
       (one, at) => html`<span style=${{ background: colour(at) }}
         title=${`${plain(one)}  ${advantages.length ? `advantage ${advantage(at).toFixed(3)}, `
-          : ""}p = ${Math.exp(logprobs[at]).toPrecision(3)},
-          log p = ${logprobs[at].toFixed(3)}`}
+          : ""}${probability(logprobs[at])}`}
         >${visible(one)}</span>`,
     )}</pre>
     <p class="note">${

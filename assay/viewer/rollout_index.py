@@ -1,8 +1,6 @@
 """The rollouts of a stage: an index in memory of what is filtered, and texts read when shown."""
 
 import codecs
-import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -17,14 +15,15 @@ import pyarrow.compute as pc
 
 from assay.errors import DataError
 from assay.files import by_step
-from assay.trackers.rollouts import VOCABULARY, turns
+from assay.trackers.rollouts import VOCABULARY, schema, turns
 from assay.types import Verdict
+from assay.viewer.file_cache import UNREADABLE, FileCache
+from assay.viewer.parse import read_vocabulary, require_parquet
 
-log = logging.getLogger(__name__)
 PLACES = ("step", "group", "index")
 LISTED = (
     *PLACES, "task_id", "verdict", "passed", "total", "reward", "ended", "version", "failure",
-    "held_out", "length",
+    "held_out", "length", "cause",
 )  # fmt: skip
 """Columns of the list of rollouts."""
 SEARCHED = ("completion", "output", "detail", "observation")
@@ -33,11 +32,14 @@ IN_MEMORY = (*PLACES, "task_id", "verdict", "reward", "program", *SEARCHED)
 TEXTS = ("prompt", "completion", "program", "detail", "output", "stderr", "observation")
 TURN = (
     "turn", "verdict", "passed", "total", "forgeable", "cpu_seconds", "ended", "version", "length",
-    "tests", "calls",
+    "tests", "calls", "cause",
 )  # fmt: skip
 """Columns of a turn that are shown as they stand."""
 SHARED = ("checks", "tags")
 """Columns of a group's first row, which all of its rollouts share."""
+NEVER_NULL = (*PLACES, "turn", "task_id")
+ROWS = "rows"
+"""What the cache calls the part of a file that an index is made of."""
 KEPT = 1 << 30
 """Bytes of files whose texts stay in memory; those of more are read each time."""
 CUT, PIECE, TOKENS = 20_000, 200_000, 2_000
@@ -62,10 +64,12 @@ class RolloutFilter:
 
 
 class RolloutFiles:
-    """A folder with a Parquet file of rollouts for each step; links out of `root` do not count."""
+    """A folder with a Parquet file of rollouts for each step. A file that is damaged is left out,
+    and told by the cache.
+    """
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        self._folder, self._root = folder, root
+    def __init__(self, folder: Path, cache: FileCache) -> None:
+        self._folder, self._cache = folder, cache
         self._stamps: dict[int, tuple[int, int]] = {}
         self._index: pa.Table | None = None
         self._kept: Any = None
@@ -73,9 +77,13 @@ class RolloutFiles:
         self._search = lru_cache(maxsize=8)(self._find)
 
     def files(self) -> dict[int, Path]:
-        """The files by step."""
-        files = by_step(self._folder, ".parquet").items()
-        return {step: file for step, file in files if is_below(self._root, file)}
+        """The sound files by step."""
+        return {
+            step: file
+            for step, file in by_step(self._folder, ".parquet").items()
+            if self._cache.read(file, require_columns, False)
+            and not self._cache.is_damaged(file, ROWS)
+        }
 
     def index(self) -> pa.Table:
         """One row for each rollout, in order: LISTED, `turns`, `forgeable`. New files are read."""
@@ -88,8 +96,12 @@ class RolloutFiles:
                 self._stamps = {}
             new = [step for step in files if self._stamps.get(step) != stamps[step]]
             if self._index is None or new or stamps.keys() != self._stamps.keys():
-                rows = read_rows([files[step] for step in new], IN_MEMORY if small else ())
-                indexes, same = [last_turns(rows)], [step for step in stamps if step not in new]
+                rows, sound = self._sound_rows(
+                    {step: files[step] for step in new}, IN_MEMORY if small else ()
+                )
+                same = [step for step in stamps if step not in new]
+                stamps = {step: stamps[step] for step in (*same, *sound)}
+                indexes = [last_turns(rows)]
                 in_memory = [rows.select([*IN_MEMORY])] if small else []
                 for parts, old in ((indexes, self._index), (in_memory, self._kept)):
                     if old is not None:
@@ -100,6 +112,21 @@ class RolloutFiles:
                 self._stamps = stamps
                 self._search.cache_clear()
             return self._index
+
+    def _sound_rows(
+        self, files: Mapping[int, Path], more: Sequence[str]
+    ) -> tuple[pa.Table, list[int]]:
+        """The rows of those files that can be read, and their steps."""
+        try:
+            return read_rows(list(files.values()), more), list(files)
+        except DataError:  # which of them it is shows one by one
+            tables = {}
+            for step, file in files.items():
+                try:
+                    tables[step] = read_rows([file], more)
+                except DataError as error:
+                    self._cache.blame(file, ROWS, error.__cause__ or error)
+            return pa.concat_tables([read_rows([], more), *tables.values()]), list(tables)
 
     def select(self, rule: RolloutFilter, order: str = "step") -> pa.Table:
         """The rows of the index that pass the filter, by `step`, `reward` or `length`; the largest
@@ -131,8 +158,9 @@ class RolloutFiles:
 
         files = [file for number, file in self.files().items() if step in (None, number)]
         where = where if step is None else where & (pc.field("step") == step)
-        data = turns(files) if self._kept is None else dataset.dataset(self._kept)
-        return data.to_table([*columns], filter=where)
+        if self._kept is None:
+            return read_table(files, columns, where)
+        return dataset.dataset(self._kept).to_table([*columns], filter=where)
 
     def rollout(self, step: int, group: int, index: int) -> dict[str, Any] | None:
         """A rollout with its turns; None if there is none. Long texts are cut: see `text`."""
@@ -148,9 +176,14 @@ class RolloutFiles:
 
     def tags(self, step: int) -> dict[str, dict[str, str]]:
         """The tags of each task of a step that has any."""
-        files, tagged = self.files(), pc.field("tags").is_valid()
-        data = turns([files[step]] if step in files else [])
-        rows = data.to_table(["task_id", "tags"], filter=tagged).to_pylist()
+        file = self.files().get(step)
+        if file is None:
+            return {}
+        try:
+            rows = read_table([file], ["task_id", "tags"], pc.field("tags").is_valid()).to_pylist()
+        except DataError as error:
+            self._cache.blame(file, "tags", error.__cause__ or error)
+            return {}
         return {row["task_id"]: dict(row["tags"]) for row in rows}
 
     def text(self, step: int, group: int, index: int, turn: int, name: str, start: int) -> str:
@@ -167,7 +200,11 @@ class RolloutFiles:
         if file is None:
             return []
         rule = (pc.field("group") == group) & pc.field("index").isin([0, index])
-        rows: list[dict[str, Any]] = turns([file]).to_table(filter=rule).to_pylist()
+        try:
+            rows: list[dict[str, Any]] = read_table([file], None, rule).to_pylist()
+        except (DataError, ValueError) as error:  # the latter of bytes that are no text
+            self._cache.blame(file, "texts", error.__cause__ or error)
+            raise DataError(f"{file} cannot be read: {error}") from error
         return rows
 
     def _turn(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -195,33 +232,33 @@ class RolloutFiles:
         return row["prompt_tokens"] or (first and not row["turn"] and first[0]) or []
 
     def _pieces(self, tokens: Sequence[int]) -> list[str]:
-        """The text of each token; a character of several tokens is at the last of them."""
+        """The text of each token, at the token's place; a character of several tokens is at the
+        last of them. An id that the vocabulary lacks has no text; without a vocabulary none has.
+        """
         file = self._folder.parent / VOCABULARY
-        vocabulary = _vocabulary(file) if is_below(self._root, file) else []
+        vocabulary: list[bytes] = self._cache.read(file, read_vocabulary, [])
+        if not vocabulary:
+            return []
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return [decoder.decode(vocabulary[token]) for token in tokens if token < len(vocabulary)]
+        size = len(vocabulary)
+        pieces = [decoder.decode(vocabulary[id] if 0 <= id < size else b"") for id in tokens]
+        if unfinished := decoder.decode(b"", final=True):
+            pieces[-1] += unfinished
+        return pieces
 
 
-def is_below(root: Path, path: Path) -> bool:
-    """Whether a file or folder lies below the (resolved) root, links followed: a run that somebody
-    sent may hold links to other files of this machine.
-    """
-    below = Path(os.path.realpath(path)).is_relative_to(root)
-    if not below:
-        _warn(path)
-    return below
-
-
-@lru_cache(maxsize=1024)
-def _warn(path: Path) -> None:
-    log.warning("%s is a link that leads out of the folder; it is not read", path)
-
-
-@lru_cache(maxsize=8)
-def _vocabulary(file: Path) -> list[bytes]:
+def require_columns(file: Path) -> bool:
+    """True for a file with the columns of rollouts, of types that can be read as theirs."""
     from pyarrow import parquet
 
-    return list(parquet.read_table(file)["bytes"].to_pylist()) if file.exists() else []
+    require_parquet(file)
+    columns, target = parquet.read_schema(file), schema()
+    if missing := [name for name in NEVER_NULL if name not in columns.names]:
+        raise DataError(f"it has no column {', '.join(missing)}")
+    names = [name for name in target.names if name in columns.names]
+    empty = columns.empty_table().select(names)
+    empty.cast(pa.schema([target.field(name) for name in names]))
+    return True
 
 
 def row_keys(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -235,11 +272,24 @@ def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> pa.Table:
     """The turns in some files: what an index is made of, and `more` columns. Raises DataError for a
     file that is damaged.
     """
+    table = read_table(files, [*dict.fromkeys([*LISTED, "turn", "forgeable", *more])], None)
+    if empty := [name for name in NEVER_NULL if table[name].null_count]:
+        raise DataError(f"a row has no {empty[0]}")
+    return table
+
+
+def read_table(
+    files: Sequence[Path], columns: Sequence[str] | None, where: pc.Expression | None
+) -> pa.Table:
+    """Columns of the turns in some files that pass a filter. Raises DataError for damage."""
     try:
-        return turns(files).to_table([*dict.fromkeys([*LISTED, "turn", "forgeable", *more])])
-    except (pa.ArrowInvalid, OSError) as error:
+        names = None if columns is None else [*columns]
+        table = turns(files).to_table(names, filter=where)
+        table.validate(full=True)
+    except UNREADABLE as error:
         why = " ".join(str(error).split())
-        raise DataError(f"rollouts in {files[0].parent} cannot be read: {why}") from None
+        raise DataError(f"rollouts in {files[0].parent} cannot be read: {why}") from error
+    return table
 
 
 def last_turns(rows: pa.Table) -> pa.Table:

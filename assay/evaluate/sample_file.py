@@ -12,8 +12,9 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from assay.errors import DataError, SettingsError
-from assay.files import lock
-from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
+from assay.files import lock, naming
+from assay.paths import require_file_place
+from assay.types import UNJUDGED_CAUSES, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,28 @@ class SampleRow:
     """The completion's text; None after several turns, where it does not answer the prompt."""
 
 
-def row_of(rollout: Rollout, sample: int, axes: Sequence[str] = ()) -> SampleRow | None:
-    """The row of a rollout; None if the machine failed it. An axis holds where the part of the
-    score by its name is positive.
+@dataclass(frozen=True, slots=True)
+class LostSample:
+    """A completion that the machine lost, so that no rate counts it. It is sampled again when the
+    evaluation resumes.
     """
+
+    task_id: str
+    sample: int
+    failure: str
+    """Why, in one line."""
+    unjudged: bool = False
+    """Whether its task cannot be judged: then the machine is not at fault."""
+
+
+def row_of(rollout: Rollout, sample: int, axes: Sequence[str] = ()) -> SampleRow | LostSample:
+    """The row of a rollout. An axis holds where the part of the score by its name is positive."""
     if rollout.failure is not None or rollout.execution is None:
-        return None
+        failure = rollout.failure or "it was not judged"
+        return LostSample(rollout.task.id, sample, failure, rollout.cause in UNJUDGED_CAUSES)
+    if not rollout.execution.is_judged:
+        unjudged = rollout.execution.verdict is Verdict.UNJUDGED
+        return LostSample(rollout.task.id, sample, rollout.execution.detail, unjudged)
     last = rollout.turns[-1]
     reply = last.completion.text if len(rollout.turns) == 1 else None
     truncated, verdict = last.completion.ended == "length", str(rollout.execution.verdict)
@@ -74,6 +91,8 @@ class SampleFile:
     """
 
     def __init__(self, path: Path) -> None:
+        require_file_place(path)
+        self._path = path
         self._file = path.open("a+b")
         if not lock(self._file):
             self._file.close()
@@ -93,9 +112,12 @@ class SampleFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with naming(self._path):
+            self._file.close()
 
     def append(self, row: SampleRow) -> None:
         """Write one row; it survives the end of this process."""
-        self._file.write(json.dumps(asdict(row)).encode() + b"\n")
-        self._file.flush()
+        self.rows.append(row)
+        with naming(self._path):
+            self._file.write(json.dumps(asdict(row)).encode() + b"\n")
+            self._file.flush()

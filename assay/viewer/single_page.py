@@ -1,16 +1,18 @@
 """One HTML file with runs and some of their rollouts, to send: it holds all that it needs."""
 
-import json
 import re
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from assay.errors import DataError
 from assay.files import write_atomically
-from assay.viewer.answers import ViewerAnswers
+from assay.strict_json import strict_json
+from assay.types import printable
 from assay.viewer.folders import RunsFolder
-from assay.viewer.server import assets
+from assay.viewer.page_server import assets
+from assay.viewer.questions import ViewerAnswers
 
 NEWEST = 300
 """Rollouts of each stage and kind that are exported, the newest."""
@@ -22,12 +24,15 @@ EXPORTS = re.compile(r"export\s*(?:\{([^}]*)\}|default (\w+));?\s*$")
 
 def export_page(folder: RunsFolder, file: Path) -> str:
     """Write the page with every run of the folder, and NEWEST rollouts of each stage and kind;
-    return a line that says what it holds. Raises UserError where a step is trained again meanwhile.
+    return a line that says what it holds, and one for each damaged file that it lacks. Raises
+    UserError where a step is trained again meanwhile.
     """
     data = _data(ViewerAnswers(folder))
-    write_atomically(file, _page(json.dumps(data)))
+    write_atomically(file, _page(strict_json(data)))
     count, size = len(data["rollouts"]), file.stat().st_size
-    return f"{file}: {len(data['run'])} runs, {count} rollouts, {size / 1e6:.1f} MB"
+    damage = dict.fromkeys(line for run in data["run"].values() for line in run["damage"])
+    summary = f"{file}: {len(data['run'])} runs, {count} rollouts, {size / 1e6:.1f} MB"
+    return "\n".join([summary, *(f"left out: {printable(line)}" for line in damage)])
 
 
 def _data(answers: ViewerAnswers) -> dict[str, Any]:
@@ -52,8 +57,13 @@ def _data(answers: ViewerAnswers) -> dict[str, Any]:
                 stage["steps"][kind] = sorted({row["step"] for row in rows})
                 for row in rows:
                     place = {key: str(row[key]) for key in ("step", "group", "index")}
-                    rollout = answers.rollout(files | place)
+                    try:
+                        rollout = answers.rollout(files | place)
+                    except DataError:
+                        continue  # it is among the damage
                     data["rollouts"]["|".join([name, *place.values()])] = rollout
+        # More of the files has been read since the run was first told.
+        summary["damage"] = run["damage"] = answers.folder.by_name[run["name"]].damage()
     return data
 
 

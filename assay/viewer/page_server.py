@@ -1,6 +1,5 @@
 """The page over HTTP, for this machine only: it answers GET, and writes nothing."""
 
-import json
 import signal
 import socket
 from collections.abc import Callable, Mapping
@@ -17,8 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay.errors import SettingsError, UserError
 from assay.http import AMBIGUOUS
 from assay.registry import one_line
-from assay.viewer.answers import UnknownError, ViewerAnswers
+from assay.strict_json import strict_json
 from assay.viewer.folders import RunsFolder
+from assay.viewer.questions import UnknownError, ViewerAnswers
 
 HOST = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost")
@@ -104,7 +104,7 @@ def _answer(call: Callable[[Mapping[str, str]], Any]) -> Callable[[Request], Res
             status, answer = 500, {"error": " ".join(str(error).split())}
         except (ValueError, LookupError) as error:
             status, answer = 400, {"error": f"the question cannot be read: {one_line(error)}"}
-        return Response(json.dumps(answer), status, media_type="application/json")
+        return Response(strict_json(answer), status, media_type="application/json")
 
     return respond
 

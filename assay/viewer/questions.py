@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from assay.errors import UserError
 from assay.maths.comparison import paired_difference
 from assay.viewer.folders import RunFiles, RunsFolder
-from assay.viewer.rollouts import RolloutFiles, RolloutFilter
+from assay.viewer.rollout_index import RolloutFiles, RolloutFilter
 from assay.viewer.suspects import rows, suspects, tasks
 
 Parameters = Mapping[str, str]
