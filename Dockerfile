@@ -7,7 +7,7 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt README.md ./
 COPY recipes recipes
 COPY assay assay
-RUN pip install -c constraints.txt ".[serve,maths]" && useradd --uid 10001 --no-create-home assay
+RUN pip install -c constraints.txt ".[maths]" && useradd --uid 10001 --no-create-home assay
 
 FROM base AS judge
 # The compilers of more languages than Python: what a run's tasks need.
@@ -19,7 +19,7 @@ EXPOSE 8080
 ENTRYPOINT ["sh", "-c", "assay doctor | head -n 8; exec assay serve --host 0.0.0.0 --port 8080 \"$@\"", "assay-judge"]
 
 FROM base AS train
-RUN pip install -c constraints.txt ".[gguf,tb]"
+RUN pip install -c constraints.txt ".[train,gguf,tb]"
 USER 10001
 # A volume: settings, tasks, runs and downloaded models.
 ENV HF_HOME=/work/.cache

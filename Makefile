@@ -7,7 +7,7 @@ PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo laptop test test-quick test-long test-integrations test-vllm test-browser test-gpu languages lint fuzz bench clean
+.PHONY: install demo laptop test test-data test-quick test-long test-integrations test-vllm test-browser test-gpu languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -20,7 +20,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 install: $(VENV)/installed
 
 demo: install
-	$(BIN)/assay train recipes/demo.toml
+	$(BIN)/assay train recipes/demo.toml $(OPTIONS)
 
 laptop: install
 	$(BIN)/assay train recipes/laptop.toml $(OPTIONS)
@@ -28,13 +28,17 @@ laptop: install
 test: install
 	$(BIN)/python -m pytest $(PARALLEL)
 
+# Those of `make test` that read public benchmark data from the folder ASSAY_DATA.
+test-data: install
+	$(BIN)/python -m pytest -m 'data and not long and not vllm and not browser' $(PARALLEL)
+
 # The tests of what differs from the branch or commit BASE: minutes, where all take longer.
 BASE ?= main
 test-quick: install
 	$(BIN)/python -m pytest $(PARALLEL) $$($(BIN)/python .ci/touched.py $(BASE))
 
 test-long: install
-	$(BIN)/python -m pytest -m long -o timeout=1200 $(PARALLEL)
+	$(BIN)/python -m pytest -m long -o timeout=1200 -n 3 --dist worksteal
 
 test-integrations: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant,cocotb,tb,wandb,trackio]"
@@ -77,7 +81,7 @@ fuzz: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/fuzz atheris==3.0.0
 	PYTHONPATH=$(VENV)/fuzz $(BIN)/python -m bench.fuzz --seconds 60
 
-# Other graders are measured too if a folder holds their packages: make bench BESIDE="--beside DIR".
+# MODEL is a folder with a pretrained model, such as SmolLM2's. Other graders are measured too if a folder holds their packages: make bench BESIDE="--beside DIR".
 bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.judge $(BESIDE)
 	$(BIN)/python -m bench.evalplus $(BESIDE)
@@ -89,15 +93,16 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.interpreter
 	$(BIN)/python -m bench.boxes
 	if test -e made/tasks.jsonl; then $(BIN)/python -m bench.repository_cheats made/tasks.jsonl; fi
+	if test -e made/trees; then for tree in made/trees/*; do $(BIN)/python -m bench.make_tasks $$tree; done; fi
 	HF_HUB_OFFLINE=1 $(BIN)/python -m bench.tables humaneval mbpp:all
 	$(BIN)/python -m bench.serve
-	$(BIN)/python -m bench.judge_pool
+	$(BIN)/python -m bench.crowd
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.products
-	$(BIN)/python -m bench.batches
 	$(BIN)/python -m bench.intervals
 	$(BIN)/python -m bench.algorithms
+	$(BIN)/python -m bench.gradient_noise --model $(MODEL)
 	$(BIN)/python -m bench.environments repair
 	$(BIN)/python -m bench.environments python_tool
 	$(BIN)/python -m bench.demo
@@ -110,7 +115,6 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.real_rows
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m bench.admission
-	$(BIN)/torchrun --nproc-per-node 2 -m bench.sharded
 	$(BIN)/python -m bench.chaos
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
 	$(BIN)/python -m bench.step

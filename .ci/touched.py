@@ -13,7 +13,8 @@ MORE = {
     "judge": ("tests/attacks",),
     "commands": ("tests/end_to_end", "tests/test_first_hour.py", "tests/train/test_forecast.py"),
     "languages": ("tests/judge/test_languages.py",),
-    "recipes": ("tests/config", "tests/end_to_end"),
+    "registry.py": ("tests/test_one_file.py",),
+    "recipes": ("tests/config", "tests/end_to_end", "tests/q"),
     "bench": ("tests/test_bench.py",),
 }
 """By a folder of the package or beside it, tests beside those of its own name."""

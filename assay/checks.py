@@ -178,5 +178,5 @@ class RepositoryTests:
     """What is `/`: an image of Docker's or Podman's, by name, or the path of its unpacked folder.
     The tree, the roots and the interpreter are in it."""
     bug: str = ""
-    """A diff that is put into an image's tree first."""
+    """A diff that is put into the tree first."""
     hidden: bool = True

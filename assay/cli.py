@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from assay.commands import options
 from assay.commands.check import check
 from assay.commands.compare import compare
 from assay.commands.doctor import doctor
@@ -25,15 +26,19 @@ from assay.commands.overlap import overlap
 from assay.commands.plan import plan
 from assay.commands.screen import screen
 from assay.commands.serve import serve
+from assay.commands.serve_policy import serve_policy
 from assay.commands.show import show
 from assay.commands.show_prompt import show_prompt
 from assay.commands.train import train
 from assay.commands.view import view
 from assay.errors import AssayError, UserError
-from assay.files import PATH_ERRORS, advice
+from assay.extras import advice_on
+from assay.os_errors import PATH_ERRORS
+from assay.os_errors import advice as advice_on_path
 from assay.progress import StderrHandler
 from assay.registry import one_line, plugin_line
 from assay.tuning import set_variables
+from assay.types import printable
 
 HELP = {"help_option_names": ["-h", "--help"]}
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -55,12 +60,13 @@ for command, settings, example in (  # in the order of use
     (export, {}, "export runs/mine exported"),
     (grade, {}, "grade --tasks humaneval --samples samples.jsonl"),
     (serve, {}, "serve --port 8000"),
+    (serve_policy, {}, "serve-policy runs/mine"),
 ):  # fmt: skip
     name = example.split()[0]
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     text = "\n\n".join(" ".join(part.split()) for part in paragraphs)  # the terminal breaks lines
     app.command(name, context_settings=settings, help=text, epilog=f"Example: assay {example}")(
-        command
+        options.paths_at_home(command)
     )
 
 
@@ -103,7 +109,7 @@ def main() -> None:
         line, code = explain(error)
         if not line:
             raise
-        sys.stderr.write(f"assay: {' '.join(line.split())}\n")
+        sys.stderr.write(f"assay: {printable(' '.join(line.split()))}\n")
     sys.exit(code)
 
 
@@ -134,11 +140,15 @@ def explain(error: Exception) -> tuple[str, int]:
         message = re.sub(r" \(Possible options: (.*)\)", r"; did you mean \1?", message)
         message = re.sub(r", unable to .*", "", message).removesuffix(".")
         usage = f"; see `{context.command_path if context else 'assay'} --help`"
+        if context and hasattr(error, "param_type"):  # of a missing parameter alone
+            usage = f"; {options.example(context)}"
         line = message[:1].lower() + message[1:] + ("" if message.endswith("?") else usage)
+    elif advice := advice_on(error):
+        line = advice
     elif place:
         line = one_line(error)
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
-        line = f"{error.strerror or one_line(error)}{where}; {advice(error)}"
+        line = f"{error.strerror or one_line(error)}{where}; {advice_on_path(error)}"
         code = 2 if error.errno in PATH_ERRORS else 3
     return line if place in line else f"{place}: {line}", code

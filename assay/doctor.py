@@ -12,7 +12,7 @@ from rich.table import Table
 
 from assay.errors import DataError
 from assay.languages import language_named, languages
-from assay.sandbox.box import describe_boxes
+from assay.sandbox.boxes import describe_boxes
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import Isolation, probe_isolation
 from assay.sync import run_sync

@@ -4,10 +4,11 @@ AssayError
 ├── UserError            the user's: one line says what, where and what to do; exit code 2
 │   ├── SettingsError    an unknown or impossible setting
 │   ├── DataError        a missing file, a malformed row, a task without tests
+│   │   └── NotInstalledError  a tool that a task's programs or tests need
 │   └── ModelError       a model directory that cannot be used
 └── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit 3
     ├── SandboxError     the judge cannot be started or kept alive
-    ├── RolloutLostError one rollout cannot be finished; the others go on
+    ├── RolloutLostError one rollout is lost; the others go on
     └── TrainingError    the loss or a gradient is not a finite number
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from assay.types import Batch
+    from assay.types import Batch, Cause
 
 
 class AssayError(Exception):
@@ -43,6 +44,10 @@ class DataError(UserError):
     """A file, a row or a task cannot be used as it is."""
 
 
+class NotInstalledError(DataError):
+    """A tool that a task's programs or tests need is not installed."""
+
+
 class ModelError(UserError):
     """A model or tokenizer cannot be loaded."""
 
@@ -56,7 +61,14 @@ class SandboxError(MachineError):
 
 
 class RolloutLostError(MachineError):
-    """The machine failed one rollout, which is dropped and counted. Training continues."""
+    """One rollout is lost, which is dropped and counted. Training continues.
+
+    `cause`: whose doing it is, where not the machine's: its task cannot be judged.
+    """
+
+    def __init__(self, message: str = "", cause: Cause | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class TrainingError(MachineError):

@@ -7,59 +7,20 @@ import logging
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
 
-from assay.errors import SettingsError
+from assay.errors import AssayError, DataError
+from assay.lines import source_lines
+from assay.os_errors import error_number
+from assay.paths import is_special, read_bytes
 
 log = logging.getLogger(__name__)
-ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
-"""Endings of files that hold rows."""
-PATH_ERRORS = {
-    errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS,
-    errno.ENAMETOOLONG, errno.ELOOP,
-}  # fmt: skip
-"""Errors that another path avoids: the user's. All others of the operating system are the
-machine's."""
-ADVICE = {
-    errno.ENOSPC: "make room and run the same command again",
-    errno.EDQUOT: "make room in your quota and run the same command again",
-    errno.EFBIG: "raise the limit (`ulimit -f`) and run the same command again",
-    errno.EMFILE: "raise the limit (`ulimit -n`) and run the same command again",
-}
-
-
-def split_spec(spec: str) -> tuple[str, str]:
-    """A task set's name and its split or file: of `mbpp:train`, `jsonl:my.jsonl` or `my.jsonl`.
-
-    Raises SettingsError for a file that holds no rows, by its name.
-    """
-    name, colon, split = spec.partition(":")
-    is_path = Path(spec).suffix or "/" in spec or spec == "."
-    if is_path and not colon and not spec.endswith(ROWS):
-        raise SettingsError(f"{spec} is no file of tasks; write rows of JSON to a .jsonl file")
-    return ("jsonl", spec) if spec.endswith(ROWS) and not colon else (name, split)
-
-
-def error_number(error: Exception) -> int | None:
-    """The `errno` of an operating system's error; None for other errors.
-
-    Libraries written in Rust (safetensors, tokenizers) give it in their text only.
-    """
-    if isinstance(error, OSError):
-        return error.errno or 0
-    match = re.search(r"\(os error (\d+)\)", str(error))
-    return int(match[1]) if match else None
-
-
-def advice(error: Exception) -> str:
-    """What to do about an operating system's error."""
-    number = error_number(error)
-    other = "choose another path" if number in PATH_ERRORS else "run the same command again"
-    return ADVICE.get(number or 0, other)
+PRIVATE = 0o600
 
 
 @contextmanager
@@ -71,11 +32,14 @@ def replacing(path: Path) -> Iterator[Path]:
     change. A folder cannot be renamed over another one: the old one is moved aside first, and for
     that instant there is neither. A file never takes the place of a folder.
 
-    Raises OSError with the name of `path` if it cannot be written, and FileNotFoundError if the
-    block wrote nothing.
+    Raises OSError with the name of `path` if it cannot be written, whatever its writer raises,
+    FileExistsError if a pipe or a device is there, and FileNotFoundError if the block wrote
+    nothing.
     """
     if path.name in ("", ".."):  # the folder where a command runs, or one above it
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if is_special(path):
+        raise FileExistsError(errno.EEXIST, "A pipe or a device is there", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(path)
     try:
@@ -90,6 +54,13 @@ def replacing(path: Path) -> Iterator[Path]:
         if error.filename in (None, str(partial)):
             error.filename = str(path)
         raise
+    except AssayError:
+        raise  # its line says what is wrong, whatever it quotes
+    except Exception as error:
+        number = error_number(error)  # of a library written in Rust, which names no file either
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         _remove(partial)
 
@@ -101,6 +72,18 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     """
     with replacing(path) as partial:
         partial.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name `path` in an error of the operating system that names no file: writing to an open file
+    raises one.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def remove_leftovers(folder: Path, name: str = "") -> None:
@@ -163,7 +146,10 @@ def _remove(path: Path) -> None:
 
 def _flush_all(path: Path) -> None:
     if path.is_dir():
+        mode = path.stat().st_mode & 0o666
         for inside in path.rglob("*"):
+            if inside.lstat().st_mode == stat.S_IFREG | PRIVATE:  # and no link to one
+                inside.chmod(mode)  # safetensors writes for the owner alone, whatever the umask is
             _flush(inside)
     _flush(path)
 
@@ -186,4 +172,34 @@ def json_lines(file: Path) -> list[dict[str, Any]]:
     written or was when a process was killed, is left out. Raises OSError and ValueError.
     """
     whole, _, _ = file.read_text(encoding="utf-8").rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
+    return [json.loads(line) for line in source_lines(whole)]
+
+
+def saved_table(file: Path) -> dict[str, Any]:
+    """The table in a JSON file of a run; empty where there is no file. Raises DataError for a file
+    with anything else, and OSError.
+    """
+    try:
+        table = json.loads(read_bytes(file), parse_constant=_refuse)
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} cannot be read: {type(error).__name__}: {error}") from None
+    if not isinstance(table, dict):
+        raise DataError(f"{file} cannot be read: it holds no table")
+    return table
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def saved_number(file: Path, name: str, absent: float) -> float:
+    """A number in a JSON file of a run; `absent` where there is no file. Raises as `saved_table`
+    does.
+    """
+    table = saved_table(file)
+    number = table.get(name) if table else absent
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise DataError(f"{file} cannot be read: {name!r} is no number")
+    return number

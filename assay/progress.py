@@ -14,8 +14,11 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO
 
+from assay.types import printable_lines
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
+    from rich.text import Text
 
 
 @dataclass(slots=True)
@@ -87,6 +90,12 @@ class Progress:
         self._phase = _Phase(name, total, done, most_tokens, done, self.tokens())
         self._draw()
 
+    def rename(self, name: str) -> None:
+        """The phase goes on under another name, which says more of what is done."""
+        self._phase.name = name
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=name)
+
     def _draw(self) -> None:
         if self._bar is not None:
             for task in self._bar.task_ids:
@@ -117,6 +126,7 @@ class Progress:
 
     def say(self, line: str, result: bool = False) -> None:
         """Print a line that stays, to standard error; a `result` goes to standard output."""
+        line = printable_lines(line)
         if self._bar is not None and (not result or sys.stdout.isatty()):
             console = self._bar.console  # its own wrapping would cut paths
             text = broken(line, console.width)
@@ -164,6 +174,18 @@ class Progress:
             first = wait
 
 
+def counted(count: int, name: str) -> str:
+    """`1 task`, or `2 tasks`."""
+    return f"{count} {name}" + "s" * (count != 1)
+
+
+def cell(text: object) -> Text:
+    """A cell of a table that is only read: no markup, and nothing that a terminal obeys."""
+    from rich.text import Text
+
+    return Text(printable_lines(str(text)))
+
+
 def broken(line: str, width: int) -> str:
     """The line in lines for a terminal of `width` columns; words and paths stay whole."""
     return "\n".join(wrap(line, width - 1, break_long_words=False, break_on_hyphens=False))
@@ -197,6 +219,10 @@ class StderrHandler(logging.StreamHandler[TextIO]):
         """Write one record."""
         self.stream = sys.stderr
         super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text that no terminal obeys: it may quote a task, a model or a program."""
+        return printable_lines(super().format(record))
 
 
 class UnfailingStream:

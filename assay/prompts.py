@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pprint import pformat
@@ -13,18 +14,17 @@ from assay.errors import ModelError
 from assay.judge.kinds.find import kind_of
 from assay.languages import language_named
 from assay.registry import one_line
-from assay.types import Message, Task, as_dicts
+from assay.types import Message, Task
 
 COMPLETE = (
-    "Complete this {Language} code. Answer with one ```{language} code block. It holds {whole}.\n\n"
+    "Complete this {dialect} code. Answer with one ```{language} code block. It holds {whole}.\n\n"
     "```{language}\n{stub}\n```"
 )
 """The default template of a chat model's prompt for a task with a stub."""
 WHOLE, PART = "the whole program", "all of this code, but no main function and no tests"
 """What is judged: in some languages, tests bring the main function."""
 SOLVE = (
-    "Solve this task in {Language}. Answer with one ```{language} code block.{interface}\n\n"
-    "{prompt}"
+    "Solve this task in {dialect}. Answer with one ```{language} code block.{interface}\n\n{prompt}"
 )
 """The default template of a chat model's prompt for any other task."""
 REASON = (
@@ -107,24 +107,28 @@ def text(task: Task, instructions: str = "", template: str = "") -> str:
     return "".join(f"# {line}\n" for line in instructions.splitlines()) + request
 
 
-def card(task: Task, messages: tuple[Message, ...], settings: PromptSettings, chat: bool) -> str:
+def card(
+    task: Task, messages: Sequence[Mapping[str, Any]], settings: PromptSettings, chat: bool,
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> str:  # fmt: skip
     """What the file `prompt.json` of a checkpoint holds: its prompt settings and, for one task, the
-    messages. `chat` says whether they go through the chat template.
+    messages and the tools that it shows. `chat` says whether they go through the chat template.
     """
     fields = {
         "settings": settings.model_dump(), "chat": chat, "task": task.id,
-        "messages": as_dicts(messages),
+        "messages": list(messages), **({"tools": list(tools)} if tools else {}),
     }  # fmt: skip
     return json.dumps(fields, indent=1) + "\n"
 
 
-def settings_of(model: str) -> PromptSettings:
-    """The prompt settings that a checkpoint was trained with; the defaults for any other model.
+def settings_of(model: Path | None) -> PromptSettings:
+    """The prompt settings that a checkpoint was trained with; the defaults for any other model, and
+    for one that is no folder.
 
     Raises ModelError for a file of that name that is not assay's.
     """
-    file = Path(model) / CARD
-    if not file.is_file():
+    file = model / CARD if model else None
+    if file is None or not file.is_file():
         return DEFAULT
     settings = _read(file)[1]
     if settings != DEFAULT:
@@ -141,6 +145,8 @@ def transformers_code(model: Path) -> str:
     arguments = "".join(
         f", {name}={value!r}" for name, value in settings.chat_template_kwargs.items()
     )
+    if tools := fields.get("tools"):
+        arguments += f",\n    tools={pformat(tools, width=70, sort_dicts=False)}"
     if fields["chat"]:
         text = (
             f"tokenizer.apply_chat_template(\n    {pformat(prompt, width=76, sort_dicts=False)},\n"
@@ -175,6 +181,7 @@ def _fill(template: str, task: Task) -> str:
     return template.format(
         prompt=task.prompt.rstrip(), stub=task.stub.rstrip(), entry_point=task.entry_point,
         language=task.language, Language=language_named(task.language).title,
+        dialect=language_named(task.language).title_here(),
         interface=_interface(task),
         whole=PART if any(kind_of(check).started_by_tests for check in task.checks)
         and not language_named(task.language).warm else WHOLE,
@@ -183,7 +190,7 @@ def _fill(template: str, task: Task) -> str:
 
 def _interface(task: Task) -> str:
     if task.checks and not (task.stub or task.entry_point):
-        return kind_of(task.checks[0]).interface
+        return kind_of(task.checks[0]).interface(task.checks[0])
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""
     return f" It defines `{task.entry_point}`."

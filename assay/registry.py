@@ -1,58 +1,40 @@
 """Plug-ins: one file in a folder is one plug-in, found by name without importing it; a typo gets a
-"did you mean".
+"did you mean". Installed packages name theirs as entry points, and users the paths of files.
 """
 
 import ast
-import hashlib
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from traceback import walk_tb
+from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from assay.errors import SettingsError
+from assay.errors import AssayError, SettingsError
+from assay.plugin_code import PLUGIN, Loader, package_of
+from assay.suggestions import suggest
+from assay.syntax_trees import parse_alone
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 KINDS = {
-    "algorithms": "algorithm", "environments": "environment", "languages": "language",
+    "algorithms": "algorithm", "engines": "engine", "environments": "environment",
+    "languages": "language",
     "rewards": "reward", "tasks": "task set",
 }  # fmt: skip
 """Folders of plug-ins, and what one plug-in is called."""
-PLUGIN = "assay_plugin_"
-"""Names of modules that hold the user's plug-ins start with this."""
-
-
-def suggest(name: str, choices: Iterable[str]) -> str:
-    """A clause that offers the nearest known name, or lists them all: `did you mean 'grpo'?`.
-
-    A name one edit away comes first, then one whose beginning is, then a similar one.
-    """
-    names = sorted(set(choices))
-    name = name[: 2 * max(map(len, names), default=0)]  # a client's may have a million letters
-    near = [word for word in names if is_one_edit(name, word)] or [
-        word for word in names if len(name) > 2 and is_one_edit(name, word[: len(name) + 1])
-    ]
-    close = get_close_matches(name, near or names, n=1, cutoff=0 if near else 0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}".strip()
-
-
-def is_one_edit(first: str, second: str) -> bool:
-    """Whether `second` is `first` with one letter inserted, deleted or replaced, or with two
-    neighbours swapped.
-    """
-    shorter = min(len(first), len(second))
-    start = next((n for n in range(shorter) if first[n] != second[n]), shorter)
-    tail, other = first[start:], second[start:]
-    swapped = tail[:2] == other[1::-1] and tail[2:] == other[2:]
-    return first != second and (swapped or tail[1:] in (other, other[1:]) or tail == other[1:])
+KINDS_OF_TESTS = "kinds"
+"""The folder of kinds of tests, which have no registry: their classes say what they judge."""
+GROUP = "assay"
+"""The entry points of installed packages: `"rewards.brevity" = "my_package.brevity"`."""
 
 
 class Shipped(NamedTuple):
@@ -82,34 +64,100 @@ def shipped(package: str, kind: str) -> dict[str, Shipped]:
             module = file.parent.name if file.parent != Path(folder) else file.stem
             source = file.read_text(encoding="utf-8")
             for function in decorated.findall(source):  # whole files take five times as long
-                node = ast.parse(function).body[0]
-                text = ast.get_docstring(node) or ast.get_docstring(ast.parse(source))
-                plugins[node.name] = Shipped(f"{package}.{module}", _first_sentence(text))
+                node: Any = parse_alone(function).body[0]
+                text = ast.get_docstring(node) or ast.get_docstring(parse_alone(source))
+                plugins[node.name] = Shipped(f"{package}.{module}", first_sentence(text))
             for name in as_data.findall(source):
-                text = ast.get_docstring(ast.parse(source))
-                plugins[name] = Shipped(f"{package}.{module}", _first_sentence(text))
+                text = ast.get_docstring(parse_alone(source))
+                plugins[name] = Shipped(f"{package}.{module}", first_sentence(text))
     return dict(sorted(plugins.items()))
+
+
+class Installed(NamedTuple):
+    """A plug-in of an installed package, as the package's entry point names it."""
+
+    module: str
+    package: str
+    summary: str
+    """What the package says of itself."""
+
+
+@cache
+def installed(folder: str) -> dict[str, Installed]:
+    """The plug-ins of installed packages for a folder, by name. Nothing of them is imported.
+
+    Raises SettingsError where two packages have one of the same name.
+    """
+    from importlib.metadata import entry_points  # slow, and few names need it
+
+    plugins: dict[str, Installed] = {}
+    for entry in entry_points(group=GROUP):
+        place, _, name = entry.name.partition(".")
+        package = entry.dist.name if entry.dist else "?"
+        if place not in (*KINDS, KINDS_OF_TESTS) or not name.isidentifier():
+            places = ", ".join([*KINDS, KINDS_OF_TESTS])
+            _warn(f"the package {package}: no plug-in is {entry.name!r}; write one of {places},"
+                  " a dot and its name")  # fmt: skip
+        elif place != folder:
+            continue
+        elif place in KINDS and name in shipped(f"assay.{place}", KINDS[place]):
+            _warn(f"the package {package}: {KINDS[place]} {name!r} comes with assay; rename it")
+        elif name in plugins:
+            raise SettingsError(
+                f"{KINDS.get(folder, 'kind')} {name!r} is in two packages, {plugins[name].package}"
+                f" and {package}; uninstall one of them"
+            )
+        else:
+            summary = str(entry.dist.metadata["Summary"] or "") if entry.dist else ""
+            plugins[name] = Installed(entry.module, package, summary)
+    return dict(sorted(plugins.items()))
+
+
+@cache
+def _warn(text: str) -> None:
+    """Log a warning once."""
+    log.warning("%s", text)
+
+
+def import_installed(folder: str, name: str) -> None:
+    """Import the module of an installed package that registers a plug-in. Raises SettingsError
+    where it cannot be imported.
+    """
+    module, package, _ = installed(folder)[name]
+    try:
+        importlib.import_module(module)
+    except AssayError:
+        raise
+    except (Exception, SystemExit) as error:  # the package's own code
+        raise SettingsError(
+            f"{KINDS.get(folder, 'kind')} {name!r} of the package {package}:"
+            f" {one_line(error)}; fix or uninstall it"
+        ) from error
 
 
 class Registry(Generic[T]):
     """Plug-ins of one kind by name. The module of a plug-in is imported when it is used.
 
     `kind` is the word for one plug-in, in messages and as its decorator; `package` is the folder of
-    those that come with assay.
+    those that come with assay. An installed package's plug-in has no name of one of these.
     """
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
         self.package = package
+        self._folder = package.rpartition(".")[2]
         self._items: dict[str, T] = {}
         _REGISTRIES[kind, package] = self
 
     def add(self, name: str, item: T) -> T:
         """Register `item` under `name`. Raises SettingsError if another plug-in has that name."""
-        module = self._shipped[name].module if name in self._shipped else __name__
+        elsewhere = self._shipped.get(name) or installed(self._folder).get(name)
+        module = elsewhere.module if elsewhere else __name__
         if self._items.get(name, item) is not item or module not in sys.modules:
             raise SettingsError(f"{self.kind} {name!r} is registered twice; rename one of them")
         self._items[name] = item
+        if name not in self._shipped:
+            _ADDED.append(name)
         return item
 
     def register(self, item: T) -> T:
@@ -118,27 +166,39 @@ class Registry(Generic[T]):
 
     def require(self, name: str) -> None:
         """Raises SettingsError unless there is such a plug-in."""
-        if name not in self._items and name not in self._shipped:
+        if not (name in self._items or name in self._shipped or name in installed(self._folder)):
             raise SettingsError(f"unknown {self.kind} {name!r}; {suggest(name, self)}")
 
     def __getitem__(self, name: str) -> T:
         self.require(name)
-        if name not in self._items:
+        if name not in self._items and name in self._shipped:
             importlib.import_module(self._shipped[name].module)
+        elif name not in self._items:
+            import_installed(self._folder, name)
+            if name not in self._items:
+                module, package, _ = installed(self._folder)[name]
+                raise SettingsError(
+                    f"the package {package} has no {self.kind} {name!r}: its module {module}"
+                    " registers none of that name; fix or uninstall it"
+                )
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._items.keys() | self._shipped.keys()))
+        names = self._items.keys() | self._shipped.keys() | installed(self._folder).keys()
+        return iter(sorted(names))
 
     def summary(self, name: str) -> str:
         """The first sentence of the plug-in's docstring, or of its module's."""
         if name in self._shipped:
             return self._shipped[name].summary
+        if name not in self._items and name in installed(self._folder):
+            _, package, summary = installed(self._folder)[name]
+            return f"{summary or 'No summary'} (the package {package})."
         item = self[name]
         if title := getattr(item, "title", ""):
             return f"{title}."
         module = inspect.getmodule(item)
-        return _first_sentence(inspect.getdoc(item) or (module.__doc__ if module else ""))
+        return first_sentence(inspect.getdoc(item) or (module.__doc__ if module else ""))
 
     @property
     def _shipped(self) -> dict[str, Shipped]:
@@ -146,6 +206,8 @@ class Registry(Generic[T]):
 
 
 _REGISTRIES: dict[tuple[str, str], Registry[Any]] = {}
+_ADDED: list[str] = []
+"""The names that users' plug-ins have registered, in order."""
 
 
 def registry_of(folder: str) -> Registry[Any]:
@@ -159,18 +221,21 @@ def registry_of(folder: str) -> Registry[Any]:
 def load_plugins(paths: Iterable[str | Path], beside: Path = Path()) -> None:
     """Import the user's plug-in files; relative paths are relative to `beside`.
 
-    Raises SettingsError for a file that is missing or cannot be imported.
+    Raises SettingsError for a file that is missing, cannot be imported or registers nothing.
     """
     for path in map(str, paths):
-        file = (beside / path).resolve()
-        name = f"{PLUGIN}{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:12]}"
+        file = Path(os.path.realpath(beside / path))  # resolve() fails on links in a circle
+        name = f"{package_of(file.parent)}.{file.stem.replace('.', '_')}"
         if name in sys.modules:
             continue
         if not file.is_file():
             raise SettingsError(f"plug-in {path!r} not found; write the path of a Python file")
-        spec = importlib.util.spec_from_file_location(name, file)
+        if file.suffix != ".py":
+            raise SettingsError(f"plug-in {path!r} is not a Python file")
+        spec = importlib.util.spec_from_file_location(name, file, loader=Loader(name, str(file)))
         if spec is None or spec.loader is None:
             raise SettingsError(f"plug-in {path!r} is not a Python file")
+        added = len(_ADDED)
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
@@ -179,7 +244,35 @@ def load_plugins(paths: Iterable[str | Path], beside: Path = Path()) -> None:
             raise
         except (Exception, SystemExit) as error:  # a plug-in is the user's code
             del sys.modules[name]
-            raise SettingsError(f"{plugin_line(error) or path}: {one_line(error)}") from error
+            line = plugin_line(error)
+            if isinstance(error, OSError) and not line:  # the file itself, not what its code opens
+                raise SettingsError(
+                    f"plug-in {path} cannot be read ({error.strerror}); make it readable, or name"
+                    " another file"
+                ) from None
+            raise SettingsError(f"{line or path}: {one_line(error)}") from error
+        if len(_ADDED) == added and not _holds_registered(module):
+            del sys.modules[name]
+            raise SettingsError(
+                f"plug-in {path!r} registers nothing; it should hold a function under @reward,"
+                " @algorithm(...), @engine, @environment or @task_set, a language(...), or a Kind"
+            )
+
+
+def _holds_registered(module: ModuleType) -> bool:
+    """Whether a module has something in it that another of the user's has registered, or that
+    registers itself, as a kind of tests does.
+    """
+    items = [item for registry in _REGISTRIES.values() for item in registry._items.values()]
+    objects = [thing for thing in vars(module).values() if _is_of_user(thing)]
+    return any(
+        getattr(thing, "is_plugin", False) or any(thing is item for item in items)
+        for thing in objects
+    )
+
+
+def _is_of_user(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).startswith(PLUGIN)
 
 
 def plugin_line(error: BaseException | None) -> str:
@@ -216,6 +309,7 @@ def one_line(error: BaseException) -> str:
     return shorten(f"{type(error).__name__}: {error}", 250, placeholder=" ...")
 
 
-def _first_sentence(text: str | None) -> str:
+def first_sentence(text: str | None) -> str:
+    """The first sentence of a docstring, in one line."""
     paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
     return paragraph.split(". ")[0].removesuffix(".") + "." if paragraph else ""

@@ -60,6 +60,19 @@ def on_signals(handler: Callable[[int, FrameType | None], None], *more: int) -> 
             signal.signal(number, old)
 
 
+@contextlib.contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """SIGTERM does in the block what Ctrl-C does; outside of the main thread it stays as it is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 async def in_own_thread(function: Callable[..., T], *arguments: Any) -> T:
     """Run `function` in a new thread. A caller that is cancelled waits for its end.
 

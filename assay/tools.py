@@ -1,5 +1,6 @@
 """Tools that a model may call between its replies, and its calls."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -42,3 +43,21 @@ class Tool:
         parameters = {"type": "object", "properties": properties, "required": [*properties]}
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The arguments of a call, of JSON text. Raises ValueError, which says what is wrong with them,
+    for any other text.
+    """
+    try:
+        arguments = json.loads(text, parse_constant=_refuse)
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON ({error}); make them an object") from None
+    if not isinstance(arguments, dict):
+        raise ValueError(f"no object ({text[:40]}); make them one")
+    return arguments
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON")

@@ -6,6 +6,8 @@ Before torch is imported: `set_variables`.
 import ctypes
 import os
 
+from assay.user_cache import process_folder
+
 MALLOPT = (-3, 32 << 20), (-1, (1 << 31) - 1), (-8, 1)
 """M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of glibc's `mallopt`: tensors of up to 32 MiB,
 the most that it takes, come from memory that was freed before, and freed memory stays with the
@@ -21,7 +23,15 @@ def set_variables() -> None:
     """Set what libraries read from the environment when they are imported, unless it is there."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    if not {"HF_HOME", "HF_MODULES_CACHE", "XDG_CACHE_HOME"} & os.environ.keys() and not _home():
+        # transformers copies a model's own code there before it runs
+        os.environ["HF_MODULES_CACHE"] = str(process_folder() / "modules")
     os.environ.update(tune())
+
+
+def _home() -> bool:
+    """Whether there is a home folder that can be written."""
+    return os.access(os.environ.get("HOME", ""), os.W_OK | os.X_OK)
 
 
 def tune() -> dict[str, str]:

@@ -11,6 +11,7 @@ Samples padded into tensors are a `Batch`.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,8 +59,45 @@ class Verdict(StrEnum):
     reach its test bench."""
     NO_CODE = "no_code"
     """The completion has no program, or the program lacks the entry point."""
+    UNJUDGED = "unjudged"
+    """The task cannot be judged, or not with this program: `Execution.cause` says why. It is never
+    turned into a reward, and is no failure of the machine."""
     INFRA = "infra"
     """The machine failed. It is never turned into a reward."""
+
+
+class Cause(StrEnum):
+    """Whose doing a verdict is. Whatever acts on why a program was not judged asks this."""
+
+    PROGRAM = "program"
+    """The program's: it passed, or failed a check."""
+    LIMIT = "limit"
+    """A limit of time, memory or output ended the program."""
+    TASK = "task"
+    """The task's, whatever the program is: its row cannot be used, or its setup fails."""
+    TEST = "test"
+    """A test that came to no verdict on this program: it asks nothing of it, or it ended its own
+    process or reported nothing before the program had answered. Where the task's reference passes,
+    the program is `wrong` instead."""
+    CARRY = "carry"
+    """A test that needs what cannot be carried between it and the program. Where the task's
+    reference passes, the program is `wrong` instead."""
+    REFERENCE = "reference"
+    """The task's own reference, which fails too."""
+    CHECKER = "checker"
+    """The task's checker, which gave no answer on what this program printed: it ran into a limit or
+    ended its process. The program is `wrong`, since it chose what it printed."""
+    MACHINE = "machine"
+    """The machine's."""
+
+
+UNJUDGED_CAUSES = frozenset({Cause.TASK, Cause.TEST, Cause.CARRY, Cause.REFERENCE})
+"""The causes of `unjudged`; other verdicts have none of them."""
+USUAL_CAUSES = {
+    Verdict.INFRA: Cause.MACHINE, Verdict.UNJUDGED: Cause.TASK, Verdict.TIMEOUT: Cause.LIMIT,
+    Verdict.MEMORY: Cause.LIMIT, Verdict.OUTPUT: Cause.LIMIT,
+}  # fmt: skip
+"""The cause of a verdict that comes without one; of any other it is the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +131,13 @@ class Task:
     """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
     demonstration_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """What a demonstration's message has beside its text (`Message.fields`)."""
+    tools: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    """Schemas of tools that its prompt shows a model, as chat templates and chat APIs take them."""
     stop: tuple[str, ...] = ()
     """Stop strings: generation ends there, and the completion leaves them out."""
+    needs: str = ""
+    """`objects` where its tests need objects of the program's; else the run of its reference, or
+    the form of its tests, shows that."""
     large: bool = False
     """Whether its inputs are so large that its programs have the memory, and all calls together the
     time, of LARGE programs; of a list of over 50,000 items, a digest is compared."""
@@ -204,7 +247,8 @@ class Execution:
     """All checks of the task."""
     detail: str = ""
     """One line for people: the exception, the limit or the failing check; up to 500 characters.
-    Control characters are shown escaped, so a program cannot write to a terminal through it."""
+    Control characters are shown escaped, so a program cannot write to a terminal through it. No
+    decision rests on it."""
     output: str = ""
     """The candidate's standard output, truncated."""
     stderr: str = ""
@@ -222,6 +266,17 @@ class Execution:
     tests: tuple[TestOutcome, ...] = ()
     """Each test of a repository. Of other checks, the first that fail, named by their numbers from
     1; `detail` says why."""
+    cause: Cause | None = None
+    """Whose doing the verdict is; never None once it is made."""
+    exit_status: int | None = None
+    """The exit status of a program that stood alone and exited by itself."""
+    with_objects: bool = False
+    """Whether its tests had the program's objects (docs/judge.md), and not only data."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it says anything of the program. If not, it has no score."""
+        return self.verdict not in (Verdict.INFRA, Verdict.UNJUDGED)
 
     @property
     def proven(self) -> bool:
@@ -230,6 +285,11 @@ class Execution:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", printable(self.detail[:500])[:500])
+        cause = self.cause or USUAL_CAUSES.get(self.verdict, Cause.PROGRAM)
+        object.__setattr__(self, "cause", cause)
+        unjudged, infra = cause in UNJUDGED_CAUSES, cause is Cause.MACHINE
+        if (unjudged, infra) != (self.verdict is Verdict.UNJUDGED, self.verdict is Verdict.INFRA):
+            raise ValueError(f"the verdict {self.verdict} has not the cause {cause}")
 
 
 def printable(text: str) -> str:
@@ -241,6 +301,15 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """The text with each of its lines `printable`, but for tabs: it can only be read, and no
+    terminal obeys it.
+    """
+    if text.isprintable():
+        return text
+    return re.sub(r"[^\n\t]+", lambda part: printable(part[0]), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +343,8 @@ class Turn:
     learned: bool = True
     """Whether its tokens are trained on; false for a turn of a demonstration that failed a
     check."""
+    is_dropped: bool = False
+    """Whether later prompts leave the reply out, and show `observation` behind its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +356,16 @@ class Rollout:
     score: Score | None
     """The reward; None exactly if `failure` is set."""
     failure: str | None = None
-    """The machine's failure, if any. Such a rollout is dropped and counted, never scored."""
+    """Why it is lost, if it is: the machine failed, or its task cannot be judged. Such a rollout is
+    dropped and counted, never scored."""
+    cause: Cause | None = None
+    """Whose doing that is: the machine's, or one of `unjudged`; None if it is not lost."""
     held_out: Execution | None = None
     """The result under the checks that are held out of the reward, judged after the score; None if
     there are none or the program did not pass the others."""
+    unlearned: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """By the reason, tokens that were sampled for it and are in none of its turns
+    (docs/agents.md)."""
 
     @property
     def passed(self) -> bool:

@@ -24,8 +24,7 @@ from typing import Any
 from assay.rollout.stream import GroupStream
 from assay.types import Rollout
 
-TASKS, EPOCHS, PER_STEP, GROUP, ROWS, TOKEN = 512, 3, 16, 8, 256, 0.02
-STEPS = TASKS * EPOCHS // PER_STEP
+TASKS, PER_STEP, GROUP, ROWS, TOKEN = 512, 16, 8, 256, 0.02
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -87,7 +86,12 @@ def task_of(number: int, seed: int) -> int:
 
 
 async def train(
-    kind: Callable[..., GroupStream], longest: int, staleness: int, learning: float, seed: int
+    kind: Callable[..., GroupStream],
+    longest: int,
+    staleness: int,
+    learning: float,
+    seed: int,
+    steps: int,
 ) -> tuple[float, int, float]:
     """Steps an hour, tasks never trained on, and the mean staleness of groups by tokens."""
     rows = asyncio.Semaphore(ROWS)
@@ -104,7 +108,7 @@ async def train(
     stream = kind(group, per_step=PER_STEP, max_staleness=staleness, prefetch=prefetch)
     trained: Counter[int] = Counter()
     weights, old = 0, 0.0
-    for step in range(STEPS):
+    for step in range(steps):
         await stream.publish(step)
         for rollouts in await stream.take(PER_STEP):
             assert step - rollouts.start_version <= staleness
@@ -117,7 +121,7 @@ async def train(
     started = {task_of(number, seed) for number in range(int(stream.next))}
     await stream.close()
     never = started - set(trained) - open_tasks
-    return 3600 * STEPS / took, len(never), old / weights
+    return 3600 * steps / took, len(never), old / weights
 
 
 def on_clock(work: Coroutine[Any, Any, Any]) -> Any:
@@ -132,7 +136,9 @@ def on_clock(work: Coroutine[Any, Any, Any]) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--seeds", type=int, default=3)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--epochs", type=float, default=3.0)
+    arguments = parser.parse_args()
+    seeds, steps = range(arguments.seeds), round(TASKS * arguments.epochs / PER_STEP)
     heads = (
         "max_tokens", "staleness", "seconds of learning", "steps an hour", "never trained on",
         "staleness by tokens",
@@ -141,7 +147,7 @@ def main() -> None:
     for longest, learning, staleness in product((1024, 2048), (10.0, 40.0), (1, 2, 3, 4)):
         case = longest, staleness, learning
         pairs = [
-            [on_clock(train(kind, *case, seed)) for kind in (GroupStream, Dropping)]
+            [on_clock(train(kind, *case, seed, steps)) for kind in (GroupStream, Dropping)]
             for seed in seeds
         ]
         ratios = [ours[0] / theirs[0] for ours, theirs in pairs]

@@ -24,7 +24,7 @@ from assay.tuning import tune
 
 os.environ.update(tune())
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.evaluate.report import Evaluation, read_report
 from assay.train.stages import run_plan
 
@@ -105,7 +105,7 @@ def contend(
     text = common.format(tasks=tasks, group=arguments.group) + RL.format(
         steps=arguments.steps, rate=arguments.rate, algorithm=algorithm
     )
-    words = ("--policy.model", str(start))
+    words = ("--policy.model", str(start), *arguments.more)
     run = re.sub(r"\W+", "_", name)
     evaluations = [
         learn(folder, f"{run}_{seed}", text, *words, "--seed", str(seed))
@@ -215,11 +215,13 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="also write bench/README.md and its plot"
     )
-    arguments = parser.parse_args()
+    # Any other option is a setting of each run, such as --evaluate.limit 2.
+    arguments, more = parser.parse_known_args()
+    arguments.more = more
     arguments.folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     common = COMMON.format(tasks=arguments.tasks, group=arguments.group)
-    start = learn(arguments.folder, "start", common + SFT)
+    start = learn(arguments.folder, "start", common + SFT, *arguments.more)
     checkpoint = max((arguments.folder / "start/sft/checkpoints").iterdir())
     results = [
         contend(arguments.folder, name, checkpoint, COMMON, arguments) for name in CONTENDERS

@@ -429,7 +429,7 @@ def ours(attacks: list[Attack]) -> Outcomes:
         [Job(task, program) for _, task, program in rows],
         Limits(cpu_seconds=SECONDS, wall_seconds=3),
     )
-    words = {"pass": "pass", "infra": "none"}
+    words = {"pass": "pass", "infra": "none", "unjudged": "none"}
     return {
         (name, task.id): words.get(ran.verdict, "fail")
         for (name, task, _), ran in zip(rows, done, strict=True)

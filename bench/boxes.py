@@ -22,7 +22,8 @@ from pathlib import Path
 
 from assay.judge import Job, Judge
 from assay.judge.kinds.repository_cheats import diff_of
-from assay.sandbox.box import Boxes, BoxSpec
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes
 from assay.sandbox.isolation import probe_isolation
 from assay.types import RepositoryTests, Task, Verdict
 

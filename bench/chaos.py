@@ -224,6 +224,10 @@ def main() -> None:
     parser.add_argument("--python", default=".venv-vllm/bin/python", help="with vLLM")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
+    if not Path(options.python).exists():
+        sys.exit(
+            f"{options.python} is not there; `make test-vllm` makes it, --python names another"
+        )
     run, services = options.folder.resolve() / "chaos", [Service(), Service()]
     run.parent.mkdir(parents=True, exist_ok=True)
     log = run.parent / "chaos.log"

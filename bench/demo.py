@@ -37,10 +37,10 @@ class Row:
     """Mean completion length by seed."""
 
 
-def run(seed: int, folder: Path, recipe: Path = RECIPE) -> tuple[dict[str, Any], float]:
+def run(seed: int, folder: Path, recipe: Path, more: Sequence[str]) -> tuple[dict[str, Any], float]:
     """The evaluations of one run by stage, and its seconds."""
     name = f"seed-{seed}"
-    settings = ["--seed", str(seed), "--name", name, "--folder", str(folder.resolve())]
+    settings = ["--seed", str(seed), "--name", name, "--folder", str(folder.resolve()), *more]
     start = time.perf_counter()
     command = [sys.executable, "-m", "assay", "train", str(recipe), *settings]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -90,10 +90,11 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, default=RECIPE)
     parser.add_argument("--folder", type=Path, help="default: runs/RECIPE-seeds")
     parser.add_argument("--plot", type=Path)
-    arguments = parser.parse_args()
+    # Any other option is a setting of each run, such as --evaluate.limit 2.
+    arguments, more = parser.parse_known_args()
     recipe, seeds = arguments.recipe, range(arguments.seeds)
     folder = arguments.folder or Path("runs") / f"{recipe.stem}-seeds"
-    runs, seconds = zip(*(run(seed, folder, recipe) for seed in seeds), strict=True)
+    runs, seconds = zip(*(run(seed, folder, recipe, more) for seed in seeds), strict=True)
     rows = [
         Row(
             stage,

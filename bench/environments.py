@@ -128,7 +128,15 @@ def learned(folder: Path, name: str, text: str, *words: str) -> Path:
     )
 
 
-def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> Curve:
+def train(
+    folder: Path,
+    subject: Subject,
+    arm: str,
+    seed: int,
+    start: Path,
+    limit: int,
+    more: Sequence[str],
+) -> Curve:
     """One arm with one seed."""
     environment, steps, every = subject.arms[arm]
     tokens = int(str(subject.common["tokens"]))
@@ -143,9 +151,11 @@ def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> C
             COMMON.format(environment=environment, **subject.common) + MORE,
             "--policy.model",
             str(start),
+            *more,
         )
-    learn(folder, run_folder.name, text, "--policy.model", str(start), "--seed", str(seed))
-    before = evaluated(folder / "start", start, environment, 0, tokens)
+    words = ["--policy.model", str(start), "--seed", str(seed), *more]
+    learn(folder, run_folder.name, text, *words)
+    before = evaluated(folder / "start", start, environment, 0, tokens, limit)
     completions, passed = [0], [100 * before.pass_at[1]]
     rows = [
         json.loads(line) for line in (run_folder / "rl" / "metrics.jsonl").read_text().splitlines()
@@ -159,14 +169,17 @@ def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> C
             so_far += 8 * int(str(subject.common["tasks"])) * row.get("rollout/turns", 1)
     model = max((run_folder / "rl" / "checkpoints").iterdir())
     alone, three = (
-        evaluated(run_folder, model, way, seed, tokens) for way, _, _ in subject.arms.values()
+        evaluated(run_folder, model, way, seed, tokens, limit)
+        for way, _, _ in subject.arms.values()
     )
     return Curve(completions, passed, alone, three, tried(run_folder / "single_turn"))
 
 
-def evaluated(folder: Path, model: Path, environment: str, seed: int, tokens: int) -> Evaluation:
+def evaluated(
+    folder: Path, model: Path, environment: str, seed: int, tokens: int, limit: int
+) -> Evaluation:
     """A checkpoint on the longer compositions in one environment."""
-    settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=tokens)
+    settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=tokens, limit=limit)
     policy, place = PolicySettings(model=str(model)), folder / environment
     run = EvaluationRun(
         policy=policy, evaluate=settings, environment={"name": environment}, seed=seed
@@ -178,8 +191,9 @@ def tried(folder: Path) -> float:
     """Pass rate of TRIES single turns of which the first that passes the visible checks counts,
     over all draws.
     """
-    tasks = {task.id: task for task in load("drills:longer")}
     rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    names = {row["task_id"] for row in rows}
+    tasks = {task.id: task for task in load("drills:longer") if task.id in names}
     passes = asyncio.run(
         _pass_visible([(tasks[row["task_id"]], row["solution"] or None) for row in rows])
     )
@@ -279,18 +293,24 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="also write bench/README.md and its plot"
     )
-    arguments = parser.parse_args()
+    parser.add_argument("--steps", type=int, help="of each arm, in place of its own")
+    parser.add_argument("--limit", type=int, default=0, help="of evaluated tasks; 0 is all")
+    # Any other option is a setting of each run, such as --evaluate.limit 2.
+    arguments, more = parser.parse_known_args()
     subject = SUBJECTS[arguments.environment]
+    if steps := arguments.steps:
+        arms = {arm: (name, steps, steps) for arm, (name, _, _) in subject.arms.items()}
+        subject = replace(subject, arms=arms)
     folder = arguments.folder / arguments.environment
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     start = learned(
-        folder, "start", COMMON.format(environment=subject.first, **subject.common) + SFT
+        folder, "start", COMMON.format(environment=subject.first, **subject.common) + SFT, *more
     )
     curves: dict[str, list[Curve]] = {arm: [] for arm in subject.arms}
     for seed in range(arguments.seeds):
         for arm, of_arm in curves.items():
-            of_arm.append(train(folder, subject, arm, seed, start))
+            of_arm.append(train(folder, subject, arm, seed, start, arguments.limit, more))
             print(
                 f"{arm}, seed {seed}: {of_arm[-1].passed}, {time.perf_counter() - began:.0f} s",
                 flush=True,

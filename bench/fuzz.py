@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 INSTRUMENTED = ("assay.judge.codec", "assay.judge.codec_types", "assay.judge.proxy",
-    "assay.judge.protocol",
+    "assay.judge.worker_messages",
                 "assay.judge.codec_types", "assay.judge.requests", "assay.sandbox.sockets",
                 "assay.judge.worker")  # fmt: skip
 WORDS = ('"value"', '"raised"', '"function"', '"absent"', "null", "true", "[]", "!", "\\x0a")

@@ -39,7 +39,7 @@ from assay.engines.torch import TorchEngine
 from assay.engines.vllm.engine import open_vllm
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.rollout.prompter import Prompter
 from assay.sandbox.kernel import cpu_seconds_of
 from assay.tasks import load

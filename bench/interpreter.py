@@ -62,7 +62,7 @@ async def crowd(judge: Judge, count: int, block: str) -> str:
         for _ in range(5):
             await asyncio.gather(*(python.run(block) for python in pythons))
         running = (time.perf_counter() - start) / 5
-        supervisor = judge._sandbox._process.pid
+        supervisor = judge.pid
         memory = [private_mb(pid) for pid in descendants(supervisor) if is_stopped(pid)]
     return (
         f"{count} at once: opened at {count / opening:.0f}/s, blocks at {count / running:.0f}/s;"

@@ -109,10 +109,10 @@ async def executables(workers: int) -> tuple[float, float, int]:
     """As `exchanges`, for 1000 runs of a static program in C."""
     from assay.judge.builds import Builds
     from assay.languages import language_named
-    from assay.sandbox.client import Sandbox
     from assay.sandbox.isolation import probe_isolation
     from assay.sandbox.limits import Limits
     from assay.sandbox.program import Program
+    from assay.sandbox.supervisor_client import Sandbox
 
     start = time.perf_counter()
     sandbox = Sandbox("assay.judge.warmup")

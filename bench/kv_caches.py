@@ -30,13 +30,13 @@ from typing import Any
 
 import torch
 
-from assay.config.sections import LoraSettings, PolicySettings
+from assay.config.sections import LoraSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.torch.cache_probe import EXACT, TIMES_OWN, caches_of, choose_cache, errors_of
 from assay.policy.adapters import with_adapter
 from assay.policy.forward import perturbed
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from bench.generate import make
 from bench.sizes import SIZES, pretrained, table
 
@@ -155,7 +155,7 @@ def main() -> None:
         for name, model in models(arguments.model, dtype):
             row = f"{name}, {dtype}"
             rows[row] = probe(model.eval())
-            adapted = with_adapter(model, PolicySettings(lora=LoraSettings()))
+            adapted = with_adapter(model, None, LoraSettings())
             rows[f"{row}, LoRA"] = probe(adapted.eval())
     threads = torch.get_num_threads()
     print(f"{threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")

@@ -38,7 +38,7 @@ from assay.algorithms import algorithms
 from assay.config.sections import PolicySettings, RunSettings, TinySettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.judge import Judge
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.policy.tiny import make_tiny
 from assay.rollout.attempt import RolloutContext
 from assay.rollout.prompter import Prompter

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from assay.sandbox import kernel
 from assay.sandbox.cgroups import parents
-from assay.sandbox.client import Sandbox
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.program import Ended, Program
+from assay.sandbox.supervisor_client import Sandbox
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
 from tests.attacks.test_native import LIMITS, compiler, prepared
 from tests.judge.processes import alive, descendants
@@ -68,7 +68,7 @@ async def soak(runs: int, slots: int, seed: int) -> tuple[list[str], int]:
                 if result.compile_error or result.ended is Ended.LOST:
                     broken.append(f"{attack.name}: {result.compile_error or result.detail}")
                 if number % max(1, runs // 10) == 0:
-                    forked = len(descendants(sandbox._process.pid))
+                    forked = len(descendants(sandbox.pid))
                     print(f"{number:6d} runs, {forked} processes", flush=True)
 
         await asyncio.gather(*(work() for _ in range(2 * slots)))
@@ -79,7 +79,7 @@ async def soak(runs: int, slots: int, seed: int) -> tuple[list[str], int]:
         f"tier {isolation.tier}: {runs} runs of {len(pairs)} attacks in {seconds:.0f} s"
         f" ({runs / seconds:.1f}/s) on {slots} slots; ended: {dict(ends)}"
     )
-    return broken, sandbox._process.pid
+    return broken, sandbox.pid
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The peak memory that `assay plan` tells, beside what `assay train` then takes; and how long its
 first answer takes, for models from 0.9M to 70B parameters.
 
-    python -m bench.plan [--first]
+    python -m bench.plan [--first] [--demo]
 
 The demo, and a random Llama of 100M parameters (vocabulary 32,000), all weights and LoRA. Each row
 is two processes: a plan, and a short training run of which the system tells the peak.
@@ -9,6 +9,7 @@ is two processes: a plan, and a short training run of which the system tells the
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -114,18 +115,25 @@ def answers(folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", action="store_true", help="only the first answers")
+    parser.add_argument("--demo", action="store_true", help="only the demo")
+    # Any other option is a setting of the demo, such as --evaluate.limit 2.
+    arguments, more = parser.parse_known_args()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        if "--first" in sys.argv:
+        if arguments.first:
             print(*answers(folder), sep="\n")
             return
         print("| run | told, MiB | taken, MiB | difference |\n| --- | ---: | ---: | ---: |")
-        print(compare("demo", folder / "demo", RECIPE, ["--stages.grpo.steps", "10"]), flush=True)
+        print(compare("demo", folder / "demo", RECIPE, ["--stages.grpo.steps", "10", *more]))
+        if arguments.demo:
+            return
         model(folder / "model")
         (folder / "noise.py").write_text(NOISE)
-        for label, more in (("all weights", ""), ("LoRA", "policy.lora = { rank = 16 }")):
+        for label, lora in (("all weights", ""), ("LoRA", "policy.lora = { rank = 16 }")):
             config = folder / "run.toml"
-            config.write_text(TOML.format(model=folder / "model", more=more))
+            config.write_text(TOML.format(model=folder / "model", more=lora))
             print(compare(f"100M, {label}", folder / label, config, []), flush=True)
 
 

@@ -26,7 +26,6 @@ from torch import Tensor
 from assay.policy.onednn import ROWS, fast_linear, uses_onednn, weight_gradient
 
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
-REPEATS = 50
 FEW = [
     (rows, *shape)
     for rows in (8, 32)
@@ -51,10 +50,10 @@ PRODUCTS: dict[str, tuple[Call, Call]] = {
 }
 
 
-def race(calls: Sequence[Callable[[], object]], products: int = 1) -> str:
+def race(calls: Sequence[Callable[[], object]], rounds: int, products: int = 1) -> str:
     """Microseconds of each, for one of its `products`."""
     times: list[list[float]] = [[] for _ in calls]
-    for _ in range(REPEATS):
+    for _ in range(rounds):
         for call, seconds in zip(calls, times, strict=True):
             start = time.perf_counter()
             call()
@@ -62,7 +61,7 @@ def race(calls: Sequence[Callable[[], object]], products: int = 1) -> str:
     return " → ".join(f"{1e6 * statistics.median(seconds):.0f}" for seconds in times)
 
 
-def print_few() -> None:
+def print_few(rounds: int) -> None:
     """The output with each layout of the weight. There are 24 MB of weights, as in a model, which
     are read in turn.
     """
@@ -73,7 +72,7 @@ def print_few() -> None:
         packed = [torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) for weight in plain]
         layouts = plain, packed, [weight.T.contiguous().T for weight in plain]
         calls = [partial(_outputs, values, weights) for weights in layouts]
-        print(f"| {rows}, {inputs}, {outputs} | {race(calls, len(plain))} |", flush=True)
+        print(f"| {rows}, {inputs}, {outputs} | {race(calls, rounds, len(plain))} |", flush=True)
 
 
 def _outputs(values: Tensor, weights: Sequence[Tensor]) -> None:
@@ -88,15 +87,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--threads", type=int, default=1)
-    torch.set_num_threads(parser.parse_args().threads)
+    parser.add_argument("--rounds", type=int, default=50)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, oneDNN: {uses_onednn()}")
-    print_few()
+    print_few(arguments.rounds)
     print(f"| rows, in, out | {' | '.join(PRODUCTS)} |\n{'| --- ' * (len(PRODUCTS) + 1)}|")
     for rows, inputs, outputs in MANY:
         shapes = (rows, inputs), (outputs, inputs), (rows, outputs)
         tensors = [torch.randn(shape) for shape in shapes]
         cells = [
-            race([partial(function, *tensors) for function in pair]) for pair in PRODUCTS.values()
+            race([partial(function, *tensors) for function in pair], arguments.rounds)
+            for pair in PRODUCTS.values()
         ]
         print(f"| {rows}, {inputs}, {outputs} | {' | '.join(cells)} |", flush=True)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge import Job, judge_all
-from assay.make_tasks.sources import read_tree
+from assay.make_tasks.trees import read_tree
 from assay.tasks import load
 
 DASK = "numpy<1.24 cloudpickle fsspec partd toolz pyyaml pytest<8"

@@ -3,8 +3,10 @@ repositories: the first task of each package, then the second of each, until the
 
     assay make-tasks h11 parse toolz --output made
     python -m bench.repository_cheats made/tasks.jsonl [--minutes 35] [--cheats 3] [--no-namespaces]
+        [--changes tests/attacks/repository_changes.toml [--each 2]]
 
 --cheats: of how many tasks of a package the cheats are tried; the right change and none always are.
+--changes: a file of others that are tried, each on `--each` tasks of different packages.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import asyncio
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
 
 from assay.judge import Job, Judge
-from assay.judge.kinds.repository_cheats import cheats_of
+from assay.judge.kinds.repository_cheats import CHEATS, cheats_of, read_cheats
 from assay.sandbox import kernel, seccomp
 from assay.sandbox.isolation import probe_isolation
 from assay.tasks import load
@@ -42,17 +46,18 @@ def refuse_namespaces() -> None:
     seccomp.Filter([(seccomp.LOAD, 0, 0, seccomp.NR), *refusal, seccomp.PASS_ON]).load()
 
 
-async def judged(judge: Judge, task: Task, *, cheats: bool) -> dict[str, Execution]:
-    """What came of the right change, of nothing and, if asked for, of each cheat."""
+async def judged(
+    judge: Judge, task: Task, cheats: list[dict[str, Any]], end: float
+) -> AsyncIterator[tuple[str, Execution]]:
+    """What came of the right change, of nothing and of each cheat that is begun before the end."""
     (check,) = task.checks
     assert isinstance(check, RepositoryTests)
     reference = task.reference or ""
-    programs = {RIGHT: reference, EMPTY: ""}
-    if cheats:
-        programs |= cheats_of(check, reference)
-    jobs = [Job(task, program) for program in programs.values()]
-    done = await judge.all(jobs)
-    return dict(zip(programs, done, strict=True))
+    programs = {RIGHT: reference, EMPTY: "", **cheats_of(check, reference, cheats)}
+    for name, program in programs.items():
+        if time.monotonic() < end:
+            (execution,) = await judge.all([Job(task, program)])
+            yield name, execution
 
 
 def show(title: str, counts: dict[str, Counter[str]]) -> None:
@@ -70,27 +75,40 @@ async def main() -> None:
     parser.add_argument("--minutes", type=float, default=35.0)
     parser.add_argument("--cheats", type=int, default=1000)
     parser.add_argument("--no-namespaces", action="store_true")
+    parser.add_argument("--changes", type=Path)
+    parser.add_argument("--each", type=int, default=2)
     arguments = parser.parse_args()
     if arguments.no_namespaces:
         refuse_namespaces()
     print(f"isolation: tier {probe_isolation().tier}, user {os.getuid()}", flush=True)
     packages: defaultdict[str, Counter[str]] = defaultdict(Counter)
     cheats: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    in_all = Counter[str]()
     end = time.monotonic() + 60 * arguments.minutes
     async with Judge(slots=1, allow_forgeable=True) as judge:
-        for task in by_turns(load(arguments.tasks)):
+        tasks = [*by_turns(load(arguments.tasks))]
+        apart = len({task.tags.get("package", "") for task in tasks})
+        for at, task in enumerate(tasks):
             if time.monotonic() > end:
                 break
             counts = packages[task.tags.get("package", "")]
-            tried = await judged(judge, task, cheats=counts["tasks"] < arguments.cheats)
-            for name, execution in tried.items():
+            tried_here = CHEATS if counts["tasks"] < arguments.cheats else []
+            if arguments.changes:
+                changes = read_cheats(arguments.changes)
+                tried_here = [
+                    it for number, it in enumerate(changes)
+                    if (at - number) % apart < arguments.each and at < apart
+                ]  # fmt: skip
+            async for name, execution in judged(judge, task, tried_here, end):
                 verdict = execution.verdict
                 cheats[name].update(("tasks", str(verdict)))
                 kind = {RIGHT: "right: ", EMPTY: "nothing: "}.get(name, "")
                 counts[f"{kind}{verdict}"] += 1
                 if (verdict is Verdict.PASS) != (name == RIGHT):
                     print(f"{task.id}: {name}: {verdict}: {execution.detail}", flush=True)
+                in_all[str(verdict)] += name not in (RIGHT, EMPTY)
             counts["tasks"] += 1
+    print(f"cheats: {dict(in_all)}")
     show("package", packages)
     show("program", cheats)
 

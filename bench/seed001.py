@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
@@ -29,20 +30,24 @@ BATCHES = 4, 8
 PENALTIES = 0.01, 0.03
 
 
-def train(settings: Path, run: Path, seed: int, **changes: object) -> None:
+def train(settings: Path, run: Path, seed: int, more: Sequence[str], **changes: object) -> None:
     options = {"seed": seed, "name": run.name, "folder": run.parent} | changes
     words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-    subprocess.run([sys.executable, "-m", "assay", "train", str(settings), *words], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "assay", "train", str(settings), *words, *more], check=True
+    )
 
 
-def train_sft(folder: Path, seed: int) -> Path:
+def train_sft(folder: Path, more: Sequence[str], seed: int) -> Path:
     """Train the SFT of a seed: the folder of its run."""
     run = folder / f"sft-seed-{seed}"
-    train(folder / "sft.toml", run, seed)
+    train(folder / "sft.toml", run, seed, more)
     return run
 
 
-def train_rl(sft: Path, seed: int, name: str, batch: int, penalty: float) -> Path:
+def train_rl(
+    more: Sequence[str], sft: Path, seed: int, name: str, batch: int, penalty: float
+) -> Path:
     """Train one of the eight from the model of a run of SFT: the folder of its run."""
     run = sft.parent / f"{name}-batch-{batch}-penalty-{penalty}-seed-{seed}"
     (checkpoint,) = (sft / "sft" / "checkpoints").iterdir()
@@ -57,7 +62,7 @@ def train_rl(sft: Path, seed: int, name: str, batch: int, penalty: float) -> Pat
     if name == "ppo":
         four = {"algorithm.critic": "false", "algorithm.epochs": 4, "optimizer.lr": 2.5e-5}
         changes |= {f"stages.rl.{key}": value for key, value in four.items()}
-    train(sft.parent / "rl.toml", run, seed, **changes)
+    train(sft.parent / "rl.toml", run, seed, more, **changes)
     return run
 
 
@@ -74,14 +79,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("runs") / "seed001")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    arguments = parser.parse_args()
+    # Any other option is a setting of each run, such as --evaluate.limit 2.
+    arguments, more = parser.parse_known_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     write_settings(arguments.folder)
     with ThreadPoolExecutor(arguments.jobs) as jobs:
         seeds = range(arguments.seeds)
-        sfts = list(jobs.map(partial(train_sft, arguments.folder), seeds))
+        sfts = list(jobs.map(partial(train_sft, arguments.folder, more), seeds))
         eight = product(zip(sfts, seeds, strict=True), ALGORITHMS, BATCHES, PENALTIES)
-        runs = sfts + list(jobs.map(lambda job: train_rl(*job[0], *job[1:]), eight))
+        runs = sfts + list(jobs.map(lambda job: train_rl(more, *job[0], *job[1:]), eight))
     command = [sys.executable, "-m", "assay", "compare", *map(str, runs)]
     subprocess.run(command, check=True)
 

@@ -13,7 +13,7 @@ import torch
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.policy.layers import use_efficient_layers
-from assay.policy.load import Policy
+from assay.policy.load_model import Policy
 from assay.policy.lora import use_efficient_lora
 from assay.policy.onednn import use_fast_linear
 from assay.train.learner import Learner

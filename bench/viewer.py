@@ -32,7 +32,7 @@ from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import write_rollouts, write_vocabulary
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
-STEPS, GROUPS, SIZE = 391, 32, 8
+STEPS, GROUPS, SIZE = int(os.environ.get("STEPS", "391")), 32, 8
 ROUNDS = 5
 SETTLED = 300
 """Milliseconds in which the page ends what a click began."""
@@ -47,13 +47,13 @@ QUESTIONS: dict[str, dict[str, str]] = {
     "full text, in all": {"search": "return"},
 }
 COUNTED = ".count:not(:text-is('…'))"
-SIDES = "a=large|grpo|rollouts|391|0|0&b=large|grpo|rollouts|391|0|1"
+SIDES = f"a=large|grpo|rollouts|{STEPS}|0|0&b=large|grpo|rollouts|{STEPS}|0|1"
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {
     "the list of runs": ("runs", {}),
     "tasks over the steps": ("tasks", FILES),
     "a curve of 20 runs": ("curves", {"metric": "reward/mean"}),
     "suspects": ("suspects", FILES),
-    "a rollout": ("rollout", FILES | {"step": "200", "group": "3", "index": "4"}),
+    "a rollout": ("rollout", FILES | {"step": str(STEPS // 2 + 1), "group": "3", "index": "4"}),
     "a run that the page has": ("run", {"run": "large"}),
 }
 OTHERS = 19
@@ -246,7 +246,9 @@ def main() -> None:
     """Make the run, and time it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--no-browser", action="store_true", help="leave out the clicks")
+    arguments = parser.parse_args()
+    rounds = arguments.rounds
     answered: dict[str, list[tuple[float, ...]]] = {}
     by_click: dict[str, list[tuple[float, ...]]] = {}
     with TemporaryDirectory() as name:
@@ -256,6 +258,8 @@ def main() -> None:
         for _ in range(rounds):
             for question, seconds in answers(folder):
                 answered.setdefault(question, []).append(seconds)
+            if arguments.no_browser:
+                continue
             with serving(folder) as (address, _):
                 for click, times in in_browser(address):
                     by_click.setdefault(click, []).append(times)

@@ -26,6 +26,7 @@ from assay.sandbox import cgroups, kernel, walls
 from assay.sandbox.access import access_rules
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.kernel import MIB
+from assay.sandbox.users import claim_user
 from assay.types import Check, Task
 
 FORKS = 20
@@ -83,7 +84,7 @@ def measured(required: list[str]) -> tuple[float, dict[str, list[float]]]:
     child = os.fork()
     if child == 0:
         try:
-            rules = access_rules(0)
+            rules = access_rules(claim_user().user)
             start = time.perf_counter()
             walls.enclose_family(rules, required)
             once = (time.perf_counter() - start) * 1000

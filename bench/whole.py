@@ -50,7 +50,7 @@ from assay.engines.torch import TorchEngine
 from assay.integrations.trl import Messages, code_reward, text_of
 from assay.judge import Judge
 from assay.policy.chat import Chat, open_chat
-from assay.policy.load import load_policy
+from assay.policy.load_model import load_policy
 from assay.policy.tiny import make_tiny
 from assay.policy.tokenizer import load_tokenizer
 from assay.rewards import Reward, Term

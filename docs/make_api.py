@@ -20,7 +20,7 @@ CALLS = {
     "assay.tasks": ("data.md#fields-of-a-task", "load task_from_dict"),
     "assay.judge": (
         "judge.md",
-        "judge_all Job Judge AnyJudge.run Judge.stream AnyJudge.execute AnyJudge.interpreter",
+        "judge_all Job Judge AnyJudge.run Judge.stream LocalJudge.execute LocalJudge.interpreter",
     ),
     "assay.types": ("judge.md#how-to-read-a-verdict", "Execution Rollout Task"),
     "assay.rewards": ("rewards.md", "reward"),
@@ -55,7 +55,7 @@ def _line(module: str, name: str) -> str:
     raises = re.search(r"Raises [^`]*?\.(?=\s|$)", " ".join((inspect.getdoc(item) or "").split()))
     if raises and raises[0] not in text:
         text += f" {raises[0]}"
-    return f"- `{name.replace('AnyJudge', 'Judge')}({signature})`: {text}\n"
+    return f"- `{re.sub('AnyJudge|LocalJudge', 'Judge', name)}({signature})`: {text}\n"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from assay.algorithms import algorithms
-from assay.algorithms.options import PolicyGradientSettings
+from assay.algorithms.shared_settings import PolicyGradientSettings
 from assay.config.messages import section_of
 from assay.config.sections import RunSettings
 from assay.environments import environments
@@ -28,7 +28,7 @@ each from the weights of the one before, unless it has its own `policy.model`.
 
 On the command line, `--table.key value` changes every stage and `--stages.NAME.table.key value`
 one. An unknown key is an error. Paths in a file are relative to the file, others to the working
-directory.
+directory; `~` at the start of a path is the home folder.
 
 `unset = ["steps", "stages.sft"]` at the top of a file, or `--unset steps`, drops what its base
 sets. A stopped run goes on with another `optimizer.lr`, `optimizer.schedule` or length, and says so
@@ -60,7 +60,7 @@ Exit codes of every command:
 - 0: done
 - 1: `assay check --strict` or `assay overlap` found something; nobody reads the output
 - 2: user error; one line says where and how to fix it
-- 3: the machine failed
+- 3: the machine failed, or lost more completions than `evaluate.max_lost`; what was done is saved
 - 130: Ctrl-C; of `train`, 0 after it has saved
 
 Extras, in the checkout: `pip install -e '.[NAME]'`:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assay.algorithms.base import Algorithm, algorithm, by_group, with_advantage
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import build, clipped_loss
+from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
 from assay.types import Sample
 
 Settings = with_defaults("Its advantages are 0 or 1 and need no scale.", scale="none")

@@ -90,8 +90,8 @@ def grpo_step(model, tokenizer, optimizer, tasks: list[Task]) -> float:  # type:
             reply = tokenizer.decode(completion, skip_special_tokens=True)
             jobs.append(Job(task, extract.program(task, reply)))
     executions = judge_all(jobs)
-    # Only the machine can give INFRA: no reward, so that group has no say in this step.
-    lost = [execution.verdict is Verdict.INFRA for execution in executions]
+    # The machine failed, or the task cannot be judged: no reward, so the group has no say here.
+    lost = [not execution.is_judged for execution in executions]
     rewards = torch.tensor([float(execution.verdict is Verdict.PASS) for execution in executions])
     groups = [
         torch.zeros(GROUP)

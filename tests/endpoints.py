@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from threading import Thread
 from typing import Any
 
 Answer = tuple[int, Any, dict[str, str]]
-"""A status, the JSON of the body, and headers."""
+"""A status, the JSON of the body (or its bytes, or an iterator of them), and headers."""
 
 
 @dataclass
@@ -31,7 +33,9 @@ def reply(text: str, tokens: int = 7, ended: str = "stop") -> Answer:
 
 @contextmanager
 def endpoint(answer: Callable[[str, dict[str, Any]], Answer]) -> Iterator[Stub]:
-    """A server that answers a path and a body, several at once."""
+    """A server that answers a path and a body, several at once. It resets the connection where
+    `answer` raises ConnectionResetError.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -39,19 +43,30 @@ def endpoint(answer: Callable[[str, dict[str, Any]], Answer]) -> Iterator[Stub]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             stub.asked.append((self.path, self.headers["Authorization"], body))
-            status, made, headers = answer(self.path, body)
-            data = json.dumps(made).encode()
+            try:
+                status, made, headers = answer(self.path, body)
+            except ConnectionResetError:
+                linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.connection.close()
+                raise
+            drips = isinstance(made, Iterator)
+            data = made if isinstance(made, bytes) else b"" if drips else json.dumps(made).encode()
+            length = {} if drips else {"Content-Length": str(len(data))}
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            for name, value in {**headers, **length}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
+            for part in made if drips else ():
+                self.wfile.write(part)
+            self.close_connection = drips
 
         def log_message(self, *_: Any) -> None:
             """Nothing is logged."""
 
     class Server(ThreadingHTTPServer):
-        daemon_threads = True
+        daemon_threads, request_queue_size = True, 128
 
         def handle_error(self, *_: Any) -> None:
             """A client that is killed breaks its connection."""

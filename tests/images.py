@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from assay.sandbox.access import INTERPRETER
 from tests.repositories import copy_pytest, write_tree
 
 PYTHON = f"python3.{sys.version_info.minor}"
@@ -30,7 +31,7 @@ def make_image(image: Path) -> Path:
     shutil.copytree(Path(os.__file__).parent, library, ignore=left_out)
     (library / "site-packages").mkdir()
     copy_pytest(library / "site-packages")
-    copy(os.path.realpath(sys.executable), image / "usr/local/bin/python3", image)
+    copy(INTERPRETER[0], image / "usr/local/bin/python3", image)
     for module in (library / "lib-dynload").glob("*.so"):
         copy_libraries(str(module), image)
     for name in PROGRAMS:

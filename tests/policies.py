@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from assay.config.sections import PolicySettings, RunSettings, TinySettings
-from assay.policy.load import Policy, load_policy
+from assay.policy.load_model import Policy, load_policy
 from assay.policy.tiny import make_tiny
+from assay.train.sources import Source, StepData
 from assay.types import Check, Sample, Task
 
 TASKS = [
@@ -143,6 +144,18 @@ def run_settings(**changes: Any) -> RunSettings:
         "tasks": {"train": "drills:train"},
     }
     return RunSettings.model_validate(given | changes)
+
+
+class NoSource(Source):
+    """A source that only a checkpoint asks for."""
+
+    temperature = steps_per_epoch = 1.0
+
+    async def next(self, step: int) -> StepData:
+        raise AssertionError(step)
+
+    def longest(self, tokens: int) -> list[Sample]:
+        raise AssertionError(tokens)
 
 
 def random_samples(count: int, seed: int = 0, vocabulary: int = 300) -> list[Sample]:

@@ -1,53 +1,67 @@
-"""The shape of the house: layers, budgets, and no torch where none belongs."""
+"""The shape of the house: layers, short functions, and no torch where none belongs."""
 
 from __future__ import annotations
 
 import ast
-import io
 import re
-import shutil
 import subprocess
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from re._parser import SubPattern, parse  # type: ignore[import-not-found]
+from typing import Any
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "checks", "tools", "types", "errors", "archives", "tuning", "registry", "files", "sync",
-    "progress", "http", "endpoint",
-    "config",
+    "checks", "tools", "types", "errors", "extras", "archives", "bounded", "content",
+    "syntax_trees", "user_cache", "tuning", "suggestions", "imported_files", "plugin_code",
+    "registry", "lines", "strict_json",
+    "os_errors", "paths", "files", "task_specs", "sync",
+    "progress", "http", "endpoint_answers", "endpoint", "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "judges", "check", "make_tasks", "prompts", "extract",
-    "policy", "rewards", "environments", "engines", "rollout", "algorithms", "trackers", "evaluate",
-    "train", "distributed",
+    "policy", "rewards", "environments", "engines", "agents", "rollout", "algorithms", "trackers",
+    "evaluate", "train", "distributed",
     "doctor", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {
-    "sandbox": "kernel limits cgroups cores landlock seccomp namespaces walls access attack"
-    " isolation work_dir program sockets ending script repl zygote launch processes slot"
-    " runs supervisor box_files box_init box_zygote box client",
-    "judge": "protocol codec_types files codec operations task_code checkers shared_data requests"
-    " remote unpack_objects proxy test_code answer_text verdict verdict_cache"
-    " patches repository_runner images repository_tree canaries"
-    " kinds normal_form worker object_table candidate"
-    " warmup prepared_task builds exchange_runner references"
+    "sandbox": "kernel limits cgroups cores fair_use landlock namespaces seccomp walls access"
+    " users attack isolation work_dir sockets program ending script blocks repl standalone zygote"
+    " launch processes events zygote_process time_limit slot slot_shares program_queue runs"
+    " supervisor box_files box_watch box_init box_zygote box boxes supervisor_client",
+    "judge": "worker_messages codec_types aliases shared_files codec task_code branches"
+    " library_classes"
+    " checkers shared_data requests answer_code answer_names objects one_at_a_time"
+    " console proxy test_code answer_text verdict pytest_needs edition shared_work"
+    " verdict_archive verdict_cache line_ends patches repository_runner images"
+    " repository_tree canaries doctests distribution"
+    " copies"
+    " kinds normal_form pytest_session worker candidate"
+    " warmup task_fields identity prepared_task builds runner references"
     " interpreter base judge cocotb_harness",
-    "judge/kinds": "pytest_module kind calls asserts driven_calls exchanges verilog_screen harness"
-    " own_tests print_tests answers test_bench test_functions repository_cheats"
-    " repository find",
-    "judges": "terms service pool open",
-    "make_tasks": "operators sources visible statement maker",
-    "extract": "thoughts fences statements tool_calls edits",
-    "policy": "onednn lora adapters checkpoints tokenizer gguf tiny chat layers head packed forward"
-    " load classifier critic reference",
-    "viewer": "page rollouts suspects folders query answers server export",
-    "engines": "base completions openai torch vllm open",
+    "judge/objects": "operations committed expected remote sameness table unpack",
+    "judge/kinds": "pytest_module workbench kind calls asserts driven_calls exchanges"
+    " verilog_screen harness own_tests print_tests answers test_bench test_functions"
+    " repository_cheats repository find",
+    "judges": "terms service_client pool open_judge",
+    "make_tasks": """
+        value_types edits operators pairs failures commits trees visible call_recorder
+        snippet_runner one_process snippets trials statement reports maker
+    """,
+    "extract": "fences thoughts statements call_formats edits",
+    "policy": "onednn lora adapters checkpoints tokenizer gguf source tiny call_style rendering"
+    " turn_ends chat layers head packed forward load_model classifier critic reference",
+    "viewer": "file_cache parse page rollout_index suspects folders query questions"
+    " page_server single_page",
+    "agents": "reaper canonical calls replies tree renderer session dialects app uvicorn_server"
+    " server",
+    "engines": "base completions openai torch vllm open_engine",
     "engines/torch": "sampling prefill fused cuda_graphs layer_cache kv_cache cache_probe"
     " decode_loop engine",
     "engines/vllm": "reaper client weight_probe transports server fleet engine",
@@ -57,16 +71,11 @@ PLUG_INS = ("judge/kinds",)
 """Folders in which a file that no other imports need not be listed."""
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "distributed")
 FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
-FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
-JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
-JUDGE_SIDE_LINES, OTHER_LINES = 11_638, 17_437
-"""Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
-them at 120 columns without trailing commas, so that wrapping costs nothing."""
+FUNCTION_LINES = 60
 DRIVER_LINES = 977
 """Code lines of the drivers in other languages."""
 COMMENTS = {".rb": "#", ".sh": "#", ".q": "/ "}
 """How a line begins that is a comment, where that is not `//`."""
-JOINED = ["--isolated", "--line-length", "120", "--config", "format.skip-magic-trailing-comma=true"]
 
 
 @cache
@@ -121,46 +130,12 @@ def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) 
             assert not below, f"{name_of(file)} imports {below}, below it"
 
 
-def test_files_classes_and_functions_stay_within_their_budgets() -> None:
+def test_functions_fit_a_screen() -> None:
     for file, tree in trees().items():
-        name = name_of(file)
-        assert len(file.read_text().splitlines()) <= FILE_LINES, f"{name} is too long"
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                most = CLASS_LINES if isinstance(node, ast.ClassDef) else FUNCTION_LINES
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno
-                assert lines < most, f"{name}: {node.name} is too long"
-
-
-def code_lines(source: str) -> int:
-    """Lines with code on them: neither blank, nor comment, nor docstring."""
-    docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else []:
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                docstrings |= set(range(statement.lineno, (statement.end_lineno or 0) + 1))
-    unseen = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in (*unseen, tokenize.ENDMARKER):
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    return len(lines - docstrings)
-
-
-def test_code_lines_leave_out_blank_lines_comments_and_docstrings() -> None:
-    assert code_lines('"""Doc."""\n\nX = 1\n"""Help."""\n# why\ny = """a\nb"""  # c\n') == 3
-
-
-def test_the_package_stays_within_its_budgets(tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE, tmp_path / "assay", ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", *JOINED, tmp_path], check=True)
-    counts = {True: 0, False: 0}
-    for file in FILES:
-        name = name_of(file)
-        counts[name.startswith(JUDGE_SIDE)] += code_lines((tmp_path / "assay" / name).read_text())
-    assert counts[True] <= JUDGE_SIDE_LINES
-    assert counts[False] <= OTHER_LINES
+                assert lines < FUNCTION_LINES, f"{name_of(file)}: {node.name} is too long"
 
 
 def test_the_drivers_in_other_languages_stay_within_their_budget() -> None:
@@ -270,3 +245,44 @@ def test_two_classes_never_share_a_name() -> None:
                     if isinstance(node, ast.ClassDef))  # fmt: skip
     # each algorithm's file has its Settings
     assert {name for name, count in names.items() if count > 1} <= {"Settings"}
+
+
+def repeats_past_backtracking(pattern: str) -> bool:
+    """Whether a pattern has a possessive group, such as `(?:a+b)*+`, whose inside repeats or looks
+    ahead. Python up to 3.11.4, as Debian 12 has it, goes on at a wrong place after such an inside
+    has failed half way.
+    """
+    inside = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT", "ASSERT", "ASSERT_NOT"}
+
+    def walk(node: Any, guarded: bool) -> bool:
+        if isinstance(node, tuple) and node and str(node[0]) in inside:
+            single = len(node[1][-1]) == 1 and str(node[1][-1][0][0]) in ("IN", "ANY", "LITERAL",
+                                                                         "NOT_LITERAL")  # fmt: skip
+            possessive = str(node[0]) == "POSSESSIVE_REPEAT" and not single
+            return guarded or walk(node[1][-1], guarded or possessive)
+        children = node if isinstance(node, tuple | list | SubPattern) else ()
+        return any(walk(child, guarded) for child in children)
+
+    return walk(parse(pattern), guarded=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [(r"(?:a+b)*+", True), (r"(?:[^*]|\*(?!/))*+x", True), (r"x|((?:\w++ )++)", True),
+     (r"(?:\\.|[^\"])*+", False), (r"(?:a+b)*", False), (r"\w++[ab]*+", False)],
+)  # fmt: skip
+def test_possessive_groups_that_old_pythons_get_wrong_are_recognised(
+    pattern: str, expected: bool
+) -> None:
+    assert repeats_past_backtracking(pattern) is expected
+
+
+def test_no_pattern_has_a_possessive_group_that_old_pythons_get_wrong() -> None:
+    wrong = []
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and re.search(r"\)(?:[*+?]|\{[\d,]*\})\+|\(\?>", text):
+                with suppress(re.error):  # the text of another language, or part of a pattern
+                    wrong += [f"{name_of(file)}: {text}"] * repeats_past_backtracking(text)
+    assert wrong == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -14,6 +15,8 @@ from bench import generate, kv_caches
 from bench.sides import alternate
 from tests.policies import checkpoint
 
+BENCH = Path(__file__).parent.parent / "bench"
+BENCHES = sorted(BENCH.glob("*.py"))
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 SIDE = """
 import sys
@@ -106,3 +109,81 @@ def test_updates_and_whole_steps_of_a_pretrained_model_are_measured_beside_trl(
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "by CPU time **" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name", sorted(file.stem for file in BENCHES if "add_argument" in file.read_text())
+)
+def test_a_benchmark_is_named_in_the_readme_or_belongs_to_one_that_is(name: str) -> None:
+    page = (BENCH / "README.md").read_text() + (BENCH.parent / "Makefile").read_text()
+    assert f"bench.{name}" in page or f"from bench.{name} import" in "".join(
+        file.read_text() for file in BENCHES
+    )
+
+
+ROW = """{"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"],
+ "reference": "def add(a, b):\\n    return a + b\\n"}""".replace("\n ", " ")
+SMALL = """
+tasks = { train = "drills:train", limit = 8 }
+rollout = { tasks_per_step = 2, group_size = 2, max_tokens = 8 }
+evaluate = { tasks = "drills:test", limit = 2, samples = 1, max_tokens = 8 }
+judge.slots = 2
+policy.tiny = { vocabulary = 320, width = 32, layers = 1, heads = 2 }
+[stages.sft]
+steps = 1
+algorithm.name = "sft"
+evaluate.before = true
+[stages.grpo]
+steps = 1
+algorithm.name = "grpo"
+"""
+SMALLEST = {
+    "admission": "--seeds 1 --epochs 0.1",
+    "attacks": "--only deep",
+    "demo": "--seeds 1 --recipe small.toml --folder runs",
+    "evalplus": "--rounds 1 --every 100 --workers 1",
+    "hostile": "--runs 40 --slots 2",
+    "interpreter": "--open 5 --rounds 3",
+    "intervals": "--runs 20",
+    "judge": "--rounds 1 --workers 2",
+    "languages": "--rounds 1 --step 80 --mutants 1 --simulate-only",
+    "native": "--runs 20 --slots 2",
+    "products": "--rounds 1",
+    "serve": "--requests 100 --connections 4",
+    "crowd": "--clients 6 --hostiles 2 --seconds 3 --pause 0.5 --turns 1",
+    "tables": "tasks.jsonl",
+    "viewer": "--rounds 1 --no-browser",
+    "walls": "--rounds 1",
+}
+"""Options with which a benchmark takes some 10 seconds of CPU time or less."""
+READS = {
+    "attacks": ("humaneval", "mbpp", "humanevalplus", "mbppplus"),
+    "evalplus": ("humanevalplus", "mbppplus"),
+    "judge": ("humaneval",),
+    "languages": ("verilog_eval",),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.data(*READS[name]) if name in READS else ())
+     for name in SMALLEST],
+)  # fmt: skip
+def test_a_benchmark_ends_and_prints_at_its_smallest_size(name: str, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "tasks.jsonl").write_text(ROW)
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.{name}", *SMALLEST[name].split()],
+        capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path,
+        env=os.environ | {"STEPS": "2", "PYTHONPATH": str(BENCH.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_a_run_that_is_killed_at_random_needs_vllm_and_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.chaos", "--python", str(tmp_path / "none")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert {str(tmp_path / "none"), "--python"} <= {*done.stderr.split()}

@@ -52,4 +52,4 @@ def test_a_self_test_says_how_each_language_starts(monkeypatch: pytest.MonkeyPat
     found = doctor.examine(self_test=True).languages
     assert re.fullmatch(r"Python 3.*; hello in \d+ ms of CPU time", found["python"])
     why = "no-such-tool is not installed; on Debian and Ubuntu: apt install some-package"
-    assert found["c"].startswith(f"{why}; infra: ")
+    assert found["c"].startswith(f"{why}; unjudged: ")

@@ -312,6 +312,45 @@ def test_tags_inside_a_program_are_its_own() -> None:
     assert program(task(), f"```python\n{source}```") == source
 
 
+OWN_TAGS = (
+    'def f(s):\n    return s.split("a</think>b")\n',
+    'def f(s):\n    return """\n<think>\n</think>\n"""\n',
+    'def f(s):\n    return """\n<think>\n"""\n',
+)
+
+
+@pytest.mark.parametrize("source", OWN_TAGS)
+@pytest.mark.parametrize(
+    "before",
+    ["", "Here:\n", "<think>x</think>", f"<think>```python\n{ONE}```</think>",
+     "<think>a</think>\n<think>b</think>\n", f"Perhaps\n```python\n{ONE}```\nNo.\n</think>\n"],
+)  # fmt: skip
+def test_tags_of_thoughts_inside_a_block_are_the_programs(source: str, before: str) -> None:
+    assert program(task(), f"{before}```python\n{source}```") == source
+
+
+def test_a_draft_in_a_thought_is_not_the_program() -> None:
+    draft, right = f"```python\n{ONE}```", "def f(n):\n    return 2\n"
+    block = f"```python\n{right}```"
+    for reply in (
+        f"```python\n{ONE}</think>\n{block}",
+        f"<think>```python\n{ONE}</think>\n{block}",
+        f"Sure.\n<think>\n{draft}\n</think>\n{block}",
+        f"<think>x</think>\n{block}\n<think>{draft}",
+        f"<think>```python\nx = 'a </think> b'\n```\n{draft}\n</think>{block}",
+    ):
+        assert program(task(), reply) == right, reply
+
+
+@pytest.mark.parametrize(
+    "reply", ["\ufeff{}", "\ufeff```python\n{}```", "```python\n\ufeff{}```",
+              "<think>a</think>\ufeff{}",
+              "\ufeff<think>```python\nx = 1\n```</think>\n```python\n\ufeff{}```"],
+)  # fmt: skip
+def test_a_byte_order_mark_is_no_part_of_a_program(reply: str) -> None:
+    assert program(task(), reply.format(ONE)) == ONE
+
+
 def test_other_languages_are_taken_from_the_last_closed_block() -> None:
     rust = task(language="rust")
     assert (

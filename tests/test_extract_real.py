@@ -25,11 +25,8 @@ RUN_ON = (
 
 
 @pytest.fixture(scope="module")
-def samples() -> list[dict[str, Any]]:
-    file = Path(os.environ["ASSAY_DATA"]) / "llm_samples/samples.jsonl.gz"
-    if not file.is_file():
-        pytest.skip(f"no recorded completions at {file}; set ASSAY_DATA")
-    with gzip.open(file, "rt") as lines:
+def samples(public_data: Path) -> list[dict[str, Any]]:
+    with gzip.open(public_data / "llm_samples/samples.jsonl.gz", "rt") as lines:
         return [json.loads(line) for line in lines]
 
 
@@ -72,6 +69,7 @@ def as_it_is(code: str, task: Task) -> str:
     return code
 
 
+@pytest.mark.data("llm_samples", "humaneval", "mbpp")
 @pytest.mark.long
 def test_recorded_verdicts_survive_extraction(samples: list[dict[str, Any]]) -> None:
     manners = (as_it_is, said_by_a_chat_model, run_on)

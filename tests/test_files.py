@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from assay.files import advice, error_number, remove_leftovers, replacing, write_atomically
+from assay.files import remove_leftovers, replacing, write_atomically
+from assay.os_errors import advice, error_number
 
 
 def run(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
@@ -90,6 +92,40 @@ def test_a_disk_that_refuses_half_way_leaves_the_old_file_and_nothing_beside_it(
     assert "OSError" in done.stderr
     assert file.read_text() == "old"
     assert names(tmp_path) == ["report.json"]
+
+
+def test_an_error_of_a_library_that_has_a_number_alone_is_one_of_the_operating_system(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(OSError, match="No space") as raised, replacing(tmp_path / "model"):
+        raise Exception("I/O error: No space left on device (os error 28)")
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "model"))
+    with pytest.raises(KeyError), replacing(tmp_path / "model"):
+        raise KeyError("a defect stays what it is")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_files_of_a_folder_are_as_readable_as_the_folder(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with replacing(tmp_path / "model") as partial:
+            (partial / "part").mkdir(parents=True)
+            for file in (partial / "plain", partial / "weights", partial / "part" / "weights"):
+                file.touch(0o600 if file.name == "weights" else 0o666)
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes == {0o666 & ~mask}
+
+
+def test_what_a_folder_links_to_stays_as_private_as_it_was(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    with replacing(tmp_path / "model") as partial:
+        partial.mkdir()
+        (partial / "link").symlink_to(secret)
+    assert secret.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_takes_the_place_of_an_older_one(tmp_path: Path) -> None:

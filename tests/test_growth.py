@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from inspect import unwrap
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from assay import extract
 from assay.errors import UserError
 from assay.evaluate.syntax import syntax_of
 from assay.extract import thoughts
-from assay.integrations import wire
+from assay.integrations import responses
 from assay.integrations.notebook import RESULTS
 from assay.judge import codec, task_code
 from assay.judge.builds import MENTIONS_FILES
@@ -29,13 +30,13 @@ from assay.judge.codec_types import CodecError
 from assay.judge.kinds import harness, test_bench, verilog_screen
 from assay.judge.kinds.test_functions import is_doctest
 from assay.judge.prepared_task import ELSEWHERE, NUMERIC, RUNS_FILES, USES_FILES
-from assay.judge.task_code import is_harmless, only_asserts
+from assay.judge.task_code import is_harmless
 from assay.judge.verdict import parse_report
 from assay.languages import language_named
 from assay.languages.answer import final_answer
-from assay.registry import suggest
 from assay.rewards import format, lint, quality, reasoning, tools
 from assay.sandbox.ending import NAMES_ERROR
+from assay.suggestions import suggest
 from assay.tasks import cases, jsonl, rtllm
 from assay.tasks.rows import LeftOutError, Row
 from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict, printable
@@ -72,7 +73,6 @@ def bench(text: str) -> Any:
 
 def table(text: str) -> None:
     is_harmless([text])
-    only_asserts(text, "f")
 
 
 def tagged(text: str) -> float:
@@ -81,7 +81,7 @@ def tagged(text: str) -> float:
 
 def cell(text: str) -> object:
     run = SimpleNamespace(execution=Execution(Verdict.PASS), files={RESULTS: text.encode()})
-    return wire.jupyter_answer(run, 10_000)  # type: ignore[arg-type]
+    return responses.jupyter_answer(run, 10_000)  # type: ignore[arg-type]
 
 
 def compared(check: Callable[[str, str], object]) -> Reader:
@@ -116,7 +116,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "a design's modules": (partial(verilog_screen.used, design="m0"), VERILOG),
     "a design": (partial(verilog_screen.refusal, bench="", design="m0"), VERILOG),
     "a design without comments": (verilog_screen.without_comments, VERILOG),
-    "a client's test bench": (verilog_screen.names_of.__wrapped__, VERILOG),
+    "a client's test bench": (unwrap(verilog_screen.names_of), VERILOG),
     "a bench's samples": (lambda text: test_bench.explained(text, "1 | 1", "1 | 0"), (*VERILOG,
                           '$display("@SAMPLE', '$display("@SAMPLE" ', "$display( ")),
     "what a bench prints": (lambda text: test_bench.believed(rtllm.SUMMARY, bench(text)), (*SPACES,
@@ -136,6 +136,8 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "the first block of a text": (cases.first_block, (*SPACES, "```\n", "```a\n", "\n```")),
     "a client's assert": (row("tests", tests=[]), SPACES),
     "a client's test": (row("test"), (*SPACES, *QUOTES, *BRACKETS)),
+    "a client's chain of conditions": (lambda text: row("test")(f"if a: pass\n{text}"),
+                                       ("elif a: pass\n", "elif f(1) == @: pass\n")),
     "a client's doctest": (is_doctest, (*SPACES, ">>> ", "\n>>>")),
     "a client's exchange": (lambda text: jsonl.task_of(Row({"prompt": "", "exchanges": [
                             {"stdin": text, "stdout": text}]}, "")), (*SPACES, "1.", "1.1 ", "-1")),
@@ -148,7 +150,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "a worker's report": (lambda text: parse_report(text.encode()), (*BRACKETS, "1", "[1,")),
     "a frame": (lambda text: codec.loads(text.encode()), (*BRACKETS, '"a', "1", "[1,", '{"a":')),
     "cells of a notebook": (cell, (*SPACES, "{}\n", '{"stdout":"', *BRACKETS)),
-    "a program's syntax": (lambda text: syntax_of.__wrapped__(f"int a = {text}1;", "cpp"),
+    "a program's syntax": (lambda text: unwrap(syntax_of)(f"int a = {text}1;", "cpp"),
                            (*SPACES, "(", "a(", "{", "1 + ", "-", "[](){ return ")),
     "a text for a terminal": (printable, (*SPACES, "\x1b", "é", "\udc80")),
     **{f"output, compared by {name}": (compared(check), (*SPACES, "1", "1 ", "1.5 ", "a "))

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from assay.progress import Progress, UnfailingStream, broken
+from assay.progress import Progress, UnfailingStream, broken, counted
 from tests.terminals import everything_written
 
 WAIT = 60.0
@@ -37,6 +37,13 @@ def test_in_a_file_a_line_comes_soon_and_again_and_again_with_the_time_left() ->
         until_it_says("evaluating 3 of 4, 0 s left\n", stream)
         progress.say("max_tokens 512 -> 430")
     assert "max_tokens 512 -> 430\n" in stream.getvalue()
+
+
+def test_a_phase_that_is_renamed_goes_on() -> None:
+    progress = Progress(io.StringIO())
+    progress.phase("tasks", total=4, done=2)
+    progress.rename("7 bugs tried, tasks")
+    assert progress.line() == "7 bugs tried, tasks 2 of 4"
 
 
 def test_a_run_that_stands_still_says_what_it_waits_for() -> None:
@@ -90,6 +97,10 @@ def test_the_time_left_is_no_longer_than_the_tokens_that_are_left_take() -> None
         progress.advance()
     progress._phase.started = time.monotonic() - 2.0
     assert progress.line() == "evaluating 10 of 100, 1,000 tokens, 18 s left"
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    assert [counted(n, "task") for n in (0, 1, 2)] == ["0 tasks", "1 task", "2 tasks"]
 
 
 def test_a_long_line_breaks_between_words_and_leaves_paths_whole() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -14,8 +15,10 @@ from assay.config.generation import PromptSettings
 from assay.environments.single_turn import single_turn
 from assay.errors import ModelError, SettingsError
 from assay.extract import program
+from assay.languages import language_named, languages
 from assay.prompts import CARD, in_tags, messages, plain, settings_of, text, transformers_code
 from assay.rollout.prompter import Prompter
+from assay.sandbox.program import ENVIRONMENT
 from assay.tasks import load
 from assay.types import Answer, Call, Check, Message, OwnTests, Task
 from tests.policy.test_chat import CHATML, chat_of
@@ -23,7 +26,8 @@ from tests.policy.test_chat import CHATML, chat_of
 STUB = 'def f(n):\n    """Add one."""\n'
 STUBBED = Task("t", STUB, (Check("assert f(1)"),), "f", stub=STUB)
 STUBBED_WITH_ANSWER = replace(STUBBED, demonstrations=("    return n + 1\n",))
-REQUEST = "Solve this task in Python. Answer with one ```python code block."
+PYTHON = "Python {}.{}".format(*sys.version_info)
+REQUEST = f"Solve this task in {PYTHON}. Answer with one ```python code block."
 DESCRIBED = Task("t", "Add one.", (Check("assert inc(1) == 2"),), "inc")
 
 
@@ -32,7 +36,7 @@ def test_a_stub_is_shown_in_a_code_block() -> None:
     assert message.role == "user"
     assert (
         message.content
-        == "Complete this Python code. Answer with one ```python code block. It holds the whole"
+        == f"Complete this {PYTHON} code. Answer with one ```python code block. It holds the whole"
         ' program.\n\n```python\ndef f(n):\n    """Add one."""\n```'
     )
 
@@ -56,8 +60,53 @@ def test_the_language_is_the_tasks() -> None:
     cpp = Task("t", "Add one.", (Check("x"),), "", language="cpp")
     assert (
         messages(cpp)[0].content
-        == "Solve this task in C++. Answer with one ```cpp code block.\n\nAdd one."
+        == f"Solve this task in {language_named('cpp').title_here()}. Answer with one ```cpp code"
+        " block.\n\nAdd one."
     )
+
+
+def test_a_prompt_names_the_version_of_this_machines_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "PATH", str(tmp_path))
+    task = Task("t", "Add one.", (Check("x"),), "", language="go")
+    assert "in Go. Answer" in messages(task)[0].content
+    for name, says in {
+        "go": "go version go1.22.5 linux/amd64", "ruby": "ruby 3.3.0 (2023-12-25)",
+        "java": "openjdk 21.0.2 2024-01-16", "node": "v22.1.0", "tsc": "Version 5.4.2",
+        "rustc": "rustc 1.79.0", "vvp": "Icarus Verilog runtime version 12.0 (stable) ()",
+        "javac": "javac 21.0.2", "jar": "jar 21.0.2",
+        "iverilog": "Icarus Verilog version 12.0 (stable) ()",
+    }.items():  # fmt: skip
+        tool = tmp_path / name
+        tool.write_text(f"#!/bin/sh\necho '{says}'\n")
+        tool.chmod(0o755)
+    titles = {name: language_named(name).title_here() for name in languages if name[0] in "gjrtv"}
+    assert titles == {
+        "go": "Go 1.22", "java": "Java 21", "javascript": "JavaScript (Node.js 22)",
+        "ruby": "Ruby 3.3", "rust": "Rust 1.79 (edition 2021)", "typescript": "TypeScript 5.4",
+        "verilog": "Verilog (IEEE 1800-2012, Icarus Verilog 12.0)",
+    }  # fmt: skip
+    template = PromptSettings(template="{prompt} In {Language}, which is {dialect}.")
+    assert messages(task, settings=template)[0].content == "Add one. In Go, which is Go 1.22."
+
+
+@pytest.mark.parametrize(
+    ("newest", "standard", "title"),
+    [("26", "gnu++26", "C++26"), ("20", "gnu++20", "C++20"), ("none", "gnu++17", "C++17")],
+)
+def test_cpp_is_the_newest_standard_of_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: str, standard: str, title: str
+) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "PATH", f"{tmp_path}:/usr/bin:/bin")
+    cpp, tool = language_named("cpp"), tmp_path / "g++"
+    known = f"--version|*++{newest}|*++17"
+    tool.write_text(f"#!/bin/sh\ncase $1 in {known}) echo g++ 1{newest};; *) exit 1;; esac\n")
+    tool.chmod(0o755)
+    assert cpp.title_here() == title
+    assert cpp.versions() == [f"g++ 1{newest}", f"-std={standard}"]
+    assert f"-std={standard}" in cpp.compilers()[0]
+    assert "-std=gnu++17" in cpp.compilers()[-1]
 
 
 def test_a_base_model_continues_the_stub_or_the_prompt_on_a_new_line() -> None:
@@ -161,8 +210,8 @@ def test_the_card_of_a_checkpoint_holds_code_that_encodes_the_same_prompt(
     exec(code, names)  # our own text, as a reader would paste it
     assert max(map(len, code.replace(str(tmp_path), "runs/demo").splitlines())) <= 80
     assert tuple(names["tokens"]) == prompter.prompt(STUBBED)
-    assert settings_of(str(tmp_path / "saved")) == settings
-    assert settings_of(str(tmp_path)) == PromptSettings()
+    assert settings_of(tmp_path / "saved") == settings
+    assert settings_of(tmp_path) == PromptSettings()
 
 
 @pytest.mark.long
@@ -197,7 +246,7 @@ def test_show_prompt_prints_what_the_model_reads_with_its_special_tokens(
 )
 def test_a_prompt_file_of_another_program_is_refused_in_one_line(tmp_path: Path, card: str) -> None:
     (tmp_path / CARD).write_text(card)
-    for read in (lambda: settings_of(str(tmp_path)), lambda: transformers_code(tmp_path)):
+    for read in (lambda: settings_of(tmp_path), lambda: transformers_code(tmp_path)):
         with pytest.raises(ModelError, match="move it away") as refused:
             read()
         assert "\n" not in str(refused.value)

@@ -11,8 +11,9 @@ import pytest
 from assay.algorithms import algorithms
 from assay.errors import SettingsError
 from assay.languages import canonical, languages
-from assay.registry import Registry, load_plugins, suggest
+from assay.registry import Registry, load_plugins
 from assay.rewards import rewards
+from assay.suggestions import suggest
 
 
 def test_a_typo_gets_the_nearest_name() -> None:
@@ -124,10 +125,41 @@ def test_two_plug_in_files_of_the_same_name_in_different_folders_are_both_loaded
     assert {"of_one", "of_two"} <= set(rewards)
 
 
+def test_a_plug_in_imports_the_files_of_its_folder_and_of_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rewards, "_items", {name: rewards[name] for name in rewards})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "helpers.py").write_text("SIZE = 0.0\n")
+    for number, folder in enumerate(("one", "two"), 1):
+        (tmp_path / folder / "deep").mkdir(parents=True)
+        (tmp_path / folder / "helpers.py").write_text("from sizes import SIZE\n")
+        (tmp_path / folder / "sizes.py").write_text(f"SIZE = {number}.0\n")
+        (tmp_path / folder / "deep" / "late.py").write_text("import helpers\nWHERE = helpers\n")
+        (tmp_path / folder / "random.py").write_text("1 / 0\n")
+        (tmp_path / folder / "pydantic.py").write_text("1 / 0\n")
+        (tmp_path / folder / "mine.py").write_text(
+            "import random, pydantic\nimport helpers as h\nfrom helpers import SIZE\n"
+            f"from assay.rewards import reward\n@reward\ndef beside_{folder}(rollout):\n"
+            "    import deep.late\n    from deep import late\n    from . import sizes\n"
+            "    assert late is deep.late and late.WHERE is h and sizes.SIZE == SIZE\n"
+            "    return h.SIZE\n"
+        )
+    load_plugins(("one/mine.py", "two/mine.py"), tmp_path)
+    monkeypatch.chdir("/")
+    assert [rewards[f"beside_{folder}"](None) for folder in ("one", "two")] == [1.0, 2.0]
+    assert "helpers" not in sys.modules
+    assert "pydantic.py beside them; rename that file" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "not found"),
+        ("x = 1", r"'broken\.py' registers nothing; it should hold a function under @reward"),
+        ("from assay.rewards.tests import tests", "registers nothing"),
+        ("def forgotten(rollout): return 1.0", "registers nothing"),
         ("\n1 / 0", r"broken\.py, line 2: ZeroDivisionError: division by zero$"),
         ("raise ValueError('a\\nb')", r"broken\.py, line 1: ValueError: a b$"),
         ("x = 1\ndef f(:\n", r"broken\.py, line 2: SyntaxError"),
@@ -140,6 +172,19 @@ def test_a_plug_in_that_is_missing_or_broken_is_named(
         (tmp_path / "broken.py").write_text(text)
     with pytest.raises(SettingsError, match=message):
         load_plugins(("broken.py",), tmp_path)
+
+
+def test_a_plug_in_may_take_what_it_registers_from_a_file_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewards, "_items", {name: rewards[name] for name in rewards})
+    (tmp_path / "all.py").write_text(
+        "from assay.rewards import reward\n@reward\ndef shared(rollout): return 1.0\n"
+    )
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text("from all import shared\n")
+    load_plugins(("one.py", "two.py", "all.py"), tmp_path)
+    assert "shared" in rewards
 
 
 def test_every_algorithm_says_what_it_is() -> None:

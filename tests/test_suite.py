@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ def test_tests_that_interrupt_a_process_pass_where_sigint_starts_out_ignored() -
             *interrupting,
         ],
         cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "TEST_PART"},
         capture_output=True,
         text=True,
         preexec_fn=ignore_interrupts,

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from assay.sync import in_own_thread, run_in_thread
+from assay.sync import in_own_thread, run_in_thread, termination_interrupts
 
 
 def test_each_call_has_a_new_thread_that_ends_with_it() -> None:
@@ -67,3 +67,10 @@ def test_an_interrupt_waits_until_the_work_has_cleaned_up() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_in_thread(work())
     assert cleaned_up
+
+
+def test_sigterm_interrupts_in_the_block_and_is_as_before_after_it() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with termination_interrupts(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -5,6 +5,7 @@ used; without one, a line says what to do.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import chdir
@@ -17,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from assay.config.evaluation import EvaluationRun
 from assay.config.sections import EvaluateSettings, PolicySettings
 from assay.errors import DataError, ModelError
-from assay.evaluate.subject import models_of, subject_of
+from assay.evaluate.subject import EvaluatedModel, models_of, subject_of
+from assay.policy.checkpoints import FILES, best_of, require_whole
 from assay.progress import Progress
 from assay.train.export import export
 from assay.train.stages import PlanOutcome
@@ -57,6 +59,15 @@ def with_nan(name: str) -> Callable[[Path], None]:
     return change
 
 
+def replaced(text: str, other: str) -> Callable[[Path], object]:
+    def change(file: Path) -> None:
+        before = file.read_text()
+        assert text in before
+        file.write_text(before.replace(text, other))
+
+    return change
+
+
 KINDS: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut-off model": (half("model.safetensors"), "model.safetensors is cut off after"),
     "cut-off optimizer": (half("assay/optimizer.safetensors"), "assay/optimizer.safetensors is c"),
@@ -89,7 +100,7 @@ def broken(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> tup
     return folder, why
 
 
-def evaluated(model: Path) -> EvaluationRun:
+def evaluated(model: Path) -> EvaluatedModel:
     """The evaluation of the checkpoint that stands for a run or a stage."""
     (chosen,) = models_of(
         EvaluationRun(
@@ -127,9 +138,9 @@ def test_eval_and_export_of_a_run_or_a_stage_use_the_one_before_too(
     broken: tuple[Path, str], of: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, why = broken
-    assert evaluated(folder / of).policy.model == str(folder / TWO)
+    assert evaluated(folder / of).source.name == str(folder / TWO)
     assert why in only_warning(caplog)
-    assert export(folder / of, folder / "out") == folder / TWO
+    assert export(folder / of, folder / "out").checkpoint == folder / TWO
     assert why in only_warning(caplog)
 
 
@@ -209,3 +220,59 @@ def test_the_command_line_says_it_in_one_line_and_ends_with_exit_code_2(
     code, said = finish(folder, "train", "plan.toml")
     assert code == 2, said
     assert said.splitlines()[-1].startswith(f"assay: checkpoint {THREE} is broken: ")
+
+
+REPORT = """{"evaluations": [{"name": "first", "tasks_spec": "set:test", "tasks": 1, "samples": 1,
+"temperature": 1.0, "pass_at": {"1": 1.0}, "interval": {"low": 0.2, "high": 1.0},
+"mean_length": 8.0, "truncated": 0.0, "verdicts": {"pass": 1}, "dropped": 0, "unjudged": 0,
+"seconds": 1.0,
+"per_task": [{"id": "a", "passed": 1, "samples": 1}], "axes": {}, "forgeable": 0, "groups": {},
+"lost_by_task": {}, "failure": "", "bounds": null}]}"""
+ODD: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a step that is NaN": ("evaluated.json", lambda file: file.write_text('{"step": NaN}')),
+    "a pipe": ("evaluated.json", os.mkfifo),
+    "a list": ("evaluated.json", lambda file: file.write_text("[]")),
+    "no such dtype": ("config.toml", replaced('dtype = "float32"', 'dtype = "float8"')),
+    "no chat": ("config.toml", replaced('chat = "auto"', "")),
+    "no tasks": ("config.toml", replaced("[tasks]", "[other]")),
+    "tasks that are a number": ("config.toml", replaced("train = [", "train = 1\nother = [")),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_file_of_a_stage_is_named_by_export_in_one_line(
+    trained: Path, tmp_path: Path, name: str
+) -> None:
+    folder = Path(shutil.copytree(trained, tmp_path / "copy"))
+    (folder / "runs/run/report.json").write_text(REPORT)
+    file, damage = ODD[name]
+    path = folder / STAGE / file
+    if file == "evaluated.json":
+        path.unlink(missing_ok=True)
+    damage(path)
+    with pytest.raises(DataError, match=file) as why:
+        export(folder / STAGE, tmp_path / "exported")
+    assert "\n" not in str(why.value)
+    assert not (tmp_path / "exported").exists()
+
+
+def test_the_best_checkpoint_of_an_odd_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints/step_000002"
+    checkpoint.mkdir(parents=True)
+    for text in ('{"step": NaN}', '{"step": [2]}', "[]", '{"a": 1}', ""):
+        (tmp_path / "best.json").write_text(text)
+        with pytest.raises(DataError, match=r"best\.json cannot be read: "):
+            best_of(tmp_path)
+    (tmp_path / "best.json").write_text('{"step": 2}')
+    assert best_of(tmp_path) == checkpoint
+
+
+@pytest.mark.parametrize("sizes", ["[1]", '{"model.safetensors": "1"}', '{"config.json": NaN}'])
+def test_a_list_of_files_that_is_odd_is_a_broken_checkpoint(
+    trained: Path, tmp_path: Path, sizes: str
+) -> None:
+    checkpoint = Path(shutil.copytree(trained / THREE, tmp_path / "step_000003"))
+    require_whole(checkpoint)
+    (checkpoint / FILES).write_text(sizes)
+    with pytest.raises(DataError, match="step_000003 is broken: "):
+        require_whole(checkpoint)

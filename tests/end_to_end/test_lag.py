@@ -47,6 +47,13 @@ max_tokens = 60
 every = 2
 """
 GRPO = Path("runs/small/grpo")
+PLUGIN = """
+from assay.rewards import reward
+
+@reward
+def nothing(rollout):
+    return 0.0
+"""
 BROKEN_ENGINE = """
 from assay.engines.torch import TorchEngine
 from assay.errors import MachineError
@@ -75,7 +82,7 @@ def prepare(folder: Path, plugin: str = "", more: str = "", **changes: Any) -> N
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     shape = {"steps": 6, "group": 4, "tokens": 48} | changes
     (folder / "small.toml").write_text(SETTINGS.format(**shape) + more)
-    (folder / "plugin.py").write_text(plugin)
+    (folder / "plugin.py").write_text(PLUGIN + plugin)
 
 
 def numbers(folder: Path) -> list[dict[str, float]]:

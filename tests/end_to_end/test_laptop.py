@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.engines.torch.cache_probe import choose_cache
 from assay.train.stages import run_plan
 

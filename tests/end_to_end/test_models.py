@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.config.sections import PolicySettings
-from assay.policy.load import load_policy
+from assay.policy.load_model import load_policy
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import write
 from tests.policies import checkpoint

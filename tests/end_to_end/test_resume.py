@@ -205,6 +205,7 @@ def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(
     } == last
 
 
+@pytest.mark.long
 def test_a_finished_run_is_not_run_again_and_says_what_is_best(undisturbed: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")}
     train(undisturbed)
@@ -214,6 +215,7 @@ def test_a_finished_run_is_not_run_again_and_says_what_is_best(undisturbed: Path
     assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")} == before
 
 
+@pytest.mark.long
 def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transformers_loads(
     undisturbed: Path,
 ) -> None:

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.tasks import load
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import write

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.rollout.samples import to_samples

@@ -14,11 +14,11 @@ import pytest
 
 from assay import environments
 from assay.config.evaluation import EvaluationRun
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.config.sections import EvaluateSettings, PolicySettings
 from assay.errors import DataError
 from assay.evaluate import evaluate
-from assay.policy.load import load_policy
+from assay.policy.load_model import load_policy
 from assay.rollout.prompter import Prompter
 from assay.tasks import load
 from assay.train.stages import run_plan

@@ -16,7 +16,7 @@ from assay.engines.torch.cache_probe import choose_cache, errors_of
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import next_logits
 from assay.policy.forward import Layout, forward, layout_of, tried_layouts, use_layouts
-from assay.policy.load import load_policy
+from assay.policy.load_model import load_policy
 from assay.policy.packed import pack
 from assay.types import Batch
 from tests.end_to_end.nursery import finish

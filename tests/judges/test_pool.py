@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,23 +16,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-
-pytest.importorskip("h11", reason="a service needs `pip install -e '.[serve]'`")
-
 from pyarrow import parquet
 
 from assay.cli import main
-from assay.config.load import load_plan
+from assay.config.load_settings import load_plan
 from assay.config.sections import JudgeSettings
-from assay.errors import DataError, SandboxError, SettingsError
+from assay.errors import SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
-from assay.judges import pool, service, terms
-from assay.judges.open import open_judge
+from assay.judges import pool, service_client, terms
+from assay.judges.open_judge import open_judge
 from assay.judges.terms import Terms, sendable, terms_of
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.train.stages import run_plan
-from assay.types import Call, Check, Exchange, Execution, Task, TestFunctions, Verdict
+from assay.types import Call, Cause, Check, Exchange, Execution, Task, TestFunctions, Verdict
 from tests.end_to_end.recipes import TINY, write
 from tests.integrations.server import Server, serving
 
@@ -138,15 +136,15 @@ def test_a_program_that_was_judged_is_not_judged_again(servers: list[Server]) ->
     assert sum(map(verdicts_of, servers)) == before + 1
 
 
-def test_a_refused_task_is_the_users_error_as_in_process(servers: list[Server]) -> None:
+def test_a_task_that_cannot_be_judged_is_unjudged_as_in_process(servers: list[Server]) -> None:
     mixed = Task("mixed", "", (Exchange("", ""), Check("assert f()")), "f")
-    with pytest.raises(DataError, match=r"'mixed'.*exchanges"):
-        with_pool([url(servers[0])], lambda judge: judge.run(Job(mixed, "")))
+    refused = with_pool([url(servers[0])], lambda judge: judge.run(Job(mixed, "")))
+    assert (refused.verdict, refused.cause) == (Verdict.UNJUDGED, Cause.TASK)
 
 
 def test_a_service_that_does_not_know_a_task_gets_it_whole(servers: list[Server]) -> None:
     async def judged() -> Execution:
-        client = service.ServiceClient(url(servers[0]), "")
+        client = service_client.ServiceClient(url(servers[0]), "")
         try:
             return await client.judge(sendable(new), "def f(): return 1", is_known=True)
         finally:
@@ -160,14 +158,14 @@ def test_a_service_killed_in_a_batch_loses_nothing_and_no_verdict_is_doubled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken: Counter[str] = Counter()
-    judge = service.ServiceClient.judge
+    judge = service_client.ServiceClient.judge
 
-    async def counted(self: service.ServiceClient, *given: Any, **named: Any) -> Execution:
+    async def counted(self: service_client.ServiceClient, *given: Any, **named: Any) -> Execution:
         execution = await judge(self, *given, **named)
         taken[self.url] += 1
         return execution
 
-    monkeypatch.setattr(service.ServiceClient, "judge", counted)
+    monkeypatch.setattr(service_client.ServiceClient, "judge", counted)
     with serving(*OURS) as doomed, serving(*OURS) as other:
         ended: Counter[int] = Counter()
 
@@ -221,7 +219,7 @@ def started_on(port: int) -> Any:
 
 @pytest.mark.long
 def test_what_a_hanging_service_has_goes_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(service_client, "ANSWER_SECONDS", 0.5)
     with serving(*OURS) as hanging, serving(*OURS) as other:
 
         def stop(index: int, execution: Execution) -> None:
@@ -283,9 +281,11 @@ def test_where_no_service_is_left_programs_are_the_machines_and_then_the_run_end
 
 
 def test_a_run_without_any_service_ends_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(pool, "PATIENCE", 0.0)
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(pool, "START_SECONDS", 0.3)
+    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.1)
     samples = tmp_path / "samples.jsonl"
     samples.write_text(json.dumps({"task_id": "drills/test/0", "solution": ""}))
     command = ["grade", "--tasks", "drills:test", "--samples", str(samples)]
@@ -293,8 +293,28 @@ def test_a_run_without_any_service_ends_with_one_line(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 3
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("assay: ")]
-    assert "no judge service answers: http://127.0.0.1:9: ConnectError" in line
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("assay: no judge service answers: http://127.0.0.1:9: ConnectError")
+    assert "judge.servers" in line
+    (warning,) = caplog.messages
+    assert "http://127.0.0.1:9: ConnectError" in warning, "it is said when the wait begins"
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [("127.0.0.1:9", "ConnectError"), ("nowhere.invalid", "ConnectError"), ("SILENT", "Timeout")],
+)
+def test_a_service_that_is_down_unknown_or_silent_at_the_start_is_named_with_the_reason(
+    host: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_client, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(pool, "START_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"http://{host.replace('SILENT', f'127.0.0.1:{silent.getsockname()[1]}')}"
+        with pytest.raises(SandboxError, match=r"correct judge\.servers") as raised:
+            with_pool([place], lambda judge: judge.run(JOBS[0]))
+    assert f"{place}: " in str(raised.value)
+    assert why in str(raised.value)
 
 
 def test_a_service_with_a_token_refuses_others_and_the_token_is_never_shown(
@@ -361,15 +381,6 @@ def test_a_run_that_judges_on_services_learns_what_one_in_process_learns(
     assert rows == learned(tmp_path / "here", "")
     assert len({row["verdict"] for row in rows}) > 2
     assert any(row["loss"] for row in rows)
-
-
-def test_tools_and_interpreters_are_refused_with_one_line(servers: list[Server]) -> None:
-    async def interpreted(judge: AnyJudge) -> None:
-        judge.interpreter()
-
-    for work in (interpreted, lambda judge: judge.execute("print(1)")):
-        with pytest.raises(SettingsError, match=r"judge\.servers judge programs, and run no tools"):
-            with_pool([url(servers[0])], work)
 
 
 def test_rewards_that_run_tools_run_them_here_where_services_judge(servers: list[Server]) -> None:
@@ -448,10 +459,10 @@ def test_a_broken_answer_is_the_machines_failure_and_another_service_is_asked(
 def test_a_place_that_nobody_takes_is_given_to_the_next() -> None:
     async def run() -> None:
         judges = pool.ServicePool((), Limits(), allow_forgeable=False)
-        one = service.ServiceClient("http://one", "", Terms(1, {}))
+        one = service_client.ServiceClient("http://one", "", Terms(1, {}))
         judges._services = [one]
-        given = [await judges._place("key", first=False) for _ in range(service.AHEAD)]
-        assert (given, one.places) == ([one] * service.AHEAD, 0)
+        given = [await judges._place("key", first=False) for _ in range(service_client.AHEAD)]
+        assert (given, one.places) == ([one] * service_client.AHEAD, 0)
         waiting = [asyncio.create_task(judges._place(key, first)) for key, first in WAITING]
         await asyncio.sleep(0)
         assert [key for key, _ in judges._queue] == ["failed", "first", "second"]
@@ -461,7 +472,7 @@ def test_a_place_that_nobody_takes_is_given_to_the_next() -> None:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0)
         assert [turn.done() for turn in waiting] == [True, False, True]
-        assert (await waiting[0], one.in_use) == (one, service.AHEAD)
+        assert (await waiting[0], one.in_use) == (one, service_client.AHEAD)
         waiting[1].cancel()
         await one.http.aclose()
 
@@ -471,7 +482,9 @@ def test_a_place_that_nobody_takes_is_given_to_the_next() -> None:
 def test_a_place_is_on_the_service_with_the_least_to_do_that_knows_the_task() -> None:
     async def run() -> list[str]:
         judges = pool.ServicePool((), Limits(), allow_forgeable=False)
-        services = [service.ServiceClient(name, "", Terms(slots, {})) for name, slots in SIZES]
+        services = [
+            service_client.ServiceClient(name, "", Terms(slots, {})) for name, slots in SIZES
+        ]
         judges._services = services
         services[1].sent.add("key")
         given = [await judges._place("key", first=False) for _ in range(4)]

@@ -1,20 +1,23 @@
-"""The recipes of the seeds: each passes a dry run, and takes two steps with a random model of the
-same architecture.
+"""Recipes for models that are not here, and the commands of docs/recipes.md that change a recipe:
+each takes two steps with a random model of the same architecture.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from assay.config.generation import EngineSettings
-from assay.config.load import Plan, load_plan
+from assay.config.load_settings import Plan, load_plan
 from assay.config.sections import RunSettings
 from assay.errors import DataError, SettingsError
 from assay.train.stages import prepare_all, run_plan
@@ -24,8 +27,6 @@ from tests.policies import change_json, checkpoint
 from tests.policy.test_chat import CHATML
 
 ROOT = Path(__file__).parent.parent.parent
-RECIPES = sorted((ROOT / "recipes").glob("seed00[!4]*.toml"))
-"""Those of seed 004 need rows that are not here: tests/q has theirs."""
 ARCHITECTURES = {"deepseek": "llama", "qwen": "qwen2"}
 SMALL: dict[str, dict[str, Any]] = {
     "rollout": {"tasks_per_step": 2, "max_tokens": 6},
@@ -33,6 +34,46 @@ SMALL: dict[str, dict[str, Any]] = {
     "judge": {"slots": 2},
 }
 pytestmark = pytest.mark.long
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe, with the settings that a command of docs/recipes.md adds."""
+
+    recipe: Path
+    settings: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        return load_plan(self.recipe, list(self.settings))
+
+
+def commands() -> dict[str, list[str]]:
+    """The commands of docs/recipes.md that change a recipe, by the name that each gives its run."""
+    page = (ROOT / "docs" / "recipes.md").read_text()
+    (block,) = re.findall(r"^```sh not run: needs GPUs$(.*?)^```$", page, re.M | re.S)
+    found = re.findall(r"^assay train .*?(?=\n\n|\n#|\Z)", block, re.M | re.S)
+    split = [shlex.split(words.replace("\\\n", " "))[2:] for words in found]
+    return {words[words.index("--name") + 1]: words for words in split}
+
+
+def cases() -> list[ParameterSet]:
+    """Rows of q are not here: tests/q has its recipe and its command."""
+    named = {name: Case(ROOT / "recipes" / f"{name}.toml") for name in ("gsm8k", "competitive")}
+    named |= {name: Case(ROOT / "recipes" / f"{words[0]}.toml", tuple(words[1:]))
+              for name, words in commands().items() if words[0] != "q"}  # fmt: skip
+    return [
+        pytest.param(case, id=name, marks=pytest.mark.data(*sets) if (sets := data(case)) else ())
+        for name, case in named.items()
+    ]
+
+
+def data(case: Case) -> set[str]:
+    """The public data that it reads."""
+    specs = [spec for stage in case.plan.stages for spec in
+             (*stage.tasks.train, *(stage.evaluate.tasks if stage.evaluate else ()))]  # fmt: skip
+    names = {spec.partition(":")[0] for spec in specs if not spec.endswith(".jsonl")}
+    return names - {"drills", "verigenllm"}
 
 
 BENCH = """module tb;
@@ -48,36 +89,33 @@ ADD, TWICE = (f"tests/test_calc.py::test_{name}" for name in ("add", "twice"))
 BROKEN = f"```diff\n{FIX.replace('a + b', 'b - a')}```"
 
 
-def own_rows(recipe: Path, folder: Path) -> list[str]:
+def own_rows(case: Case, folder: Path) -> list[str]:
     """Overrides for a recipe whose rows have to be made: those of VeriGenLLM-v2, repositories."""
-    if "patch" in recipe.name:
+    if case.recipe.stem == "repository":
         task = repository(folder)
         row = {"tree": "tree", "prompt": task.prompt, "reference": task.reference, "hidden": False,
                "demonstrations": [BROKEN], "FAIL_TO_PASS": [ADD],
                "PASS_TO_PASS": [TWICE]}  # fmt: skip
         rows = [json.dumps(row | {"id": f"calc/{number}"}) for number in range(4)]
-        (folder / "tasks.jsonl").write_text("\n".join(rows))
-        return ["--tasks.train", str(folder / "tasks.jsonl")]
-    if "seed003" not in recipe.name:
+        file = folder / "tasks.jsonl"
+        file.write_text("\n".join(rows))
+        return ["--tasks.train", str(file), "--evaluate.tasks", str(file)]
+    if "verigenllm:prompt3" not in case.settings:
         return []
     for name in "one", "two", "three", "four":
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "tb_i.v").write_text(BENCH)
-        for prompt in "prompt1_i.v", "prompt2_i.v", "prompt3_i.v":
-            (folder / name / prompt).write_text("module inverter (input a, output b);\n")
-    stages = {"detailed": 3, "medium": 2, "vague": 1}
-    words = [[f"--stages.{stage}.tasks.train", f"verigenllm:prompt{number}@{folder}"]
-             for stage, number in stages.items()]  # fmt: skip
-    return [word for pair in words for word in pair]
+        (folder / name / "prompt3_i.v").write_text("module inverter (input a, output b);\n")
+    return ["--tasks.train", f"verigenllm:prompt3@{folder}"]
 
 
-def loaded(recipe: Path, folder: Path) -> Plan:
-    """The recipe's plan; skips where its data or one of its tools is not here."""
-    plan = load_plan(recipe, own_rows(recipe, folder))
+def loaded(case: Case, folder: Path) -> Plan:
+    """The recipe's plan; skips where one of its tools is not here."""
+    plan = load_plan(case.recipe, [*case.settings, *own_rows(case, folder)])
     try:
         prepare_all(plan, dry_run=True)
     except (DataError, SettingsError) as error:
-        if any(word in str(error) for word in ("ASSAY_DATA", "install")):
+        if "install" in str(error):
             pytest.skip(str(error))
         raise
     return plan
@@ -119,11 +157,11 @@ def model_like(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return like
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("case", cases())
 def test_a_recipe_takes_two_steps_with_a_random_model_of_its_architecture(
-    recipe: Path, tmp_path: Path, model_like: Callable[[str], Path]
+    case: Case, tmp_path: Path, model_like: Callable[[str], Path]
 ) -> None:
-    plan = loaded(recipe, tmp_path / "rows")
+    plan = loaded(case, tmp_path / "rows")
     model = model_like(plan.stages[0].policy.model)
     stages = tuple(small(stage, model, tmp_path / "runs") for stage in plan.stages)
     outcome = run_plan(replace(plan, stages=stages))
@@ -134,22 +172,15 @@ def test_a_recipe_takes_two_steps_with_a_random_model_of_its_architecture(
         assert steps == {1, 2}
 
 
-def test_the_recipe_of_patches_passes_a_dry_run(tmp_path: Path) -> None:
-    recipe = ROOT / "recipes" / "seed002-patch.toml"
-    rows = own_rows(recipe, tmp_path / "rows")
-    ran = assay("train", recipe, "--dry-run", *rows, folder=tmp_path, HF_HUB_OFFLINE="1")
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("4 tasks of") == 2
-
-
+@pytest.mark.data("humaneval")
 def test_a_dry_run_says_what_each_stage_would_do_and_writes_nothing(tmp_path: Path) -> None:
-    recipe = ROOT / "recipes" / "seed001-deepseek-1.3b-ppo.toml"
-    loaded(recipe, tmp_path)
-    ran = assay("train", recipe, "--dry-run", folder=tmp_path, HF_HUB_OFFLINE="1")
+    ran = assay("train", *commands()["ppo"], "--dry-run", folder=tmp_path, HF_HUB_OFFLINE="1")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [
-        f"{stage} of deepseek-ai/deepseek-coder-1.3b-base, {steps} steps, 131 tasks of"
-        " humaneval:train131, 33 of humaneval:test33 to evaluate"
-        for stage, steps in (("sft: sft", 200), ("ppo: ppo", 100))
+    lines = ran.stdout.splitlines()
+    evaluated = "131 tasks of humaneval:train131, 33 of humaneval:test33 to evaluate"
+    assert [line.partition(", ")[2].partition(", ")[2] for line in lines] == [evaluated] * 2
+    assert [line.partition(" of ")[0] for line in lines] == [
+        "sft: sft",
+        "rl: ppo",
     ]
     assert list(tmp_path.iterdir()) == []
