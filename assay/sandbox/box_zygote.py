@@ -73,7 +73,7 @@ def open_box(data: bytes, stream: socket.socket, boxes: Boxes) -> None:
         if "group" in required:
             memory = settings.spec.memory_mb + settings.spec.size_mb + TOGETHER_MB
             group = cgroups.make(f"box{next(NUMBERS)}", memory * MIB, settings.spec.processes)
-            ends.callback(group.remove)
+            ends.callback(group.remove, cgroups.ENDED_SECONDS)
         if not namespaced:
             kernel.hide()
             folder = make_work_dir(user)

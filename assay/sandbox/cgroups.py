@@ -6,7 +6,9 @@ They count what the limits of one process do not: pipes, page tables, kernel mem
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,8 @@ LIMITS = {
     "memory.max": "memory", "memory.swap.max": "swap", "pids.max": "processes",
 }  # fmt: skip
 """Files and what they limit; those for swap are absent where swap is not counted."""
+ENDED_SECONDS = 0.1
+"""How long to wait for processes that have ended to leave their group."""
 KILLS = ("memory.oom_control", "memory.events")
 
 
@@ -55,11 +59,23 @@ class Group:
         self.kills = sum(int(line[1]) for line in lines if line[0] == "oom_kill")
         return self.kills > before
 
-    def remove(self) -> None:
-        """Remove it, unless it still has processes."""
+    def remove(self, seconds: float = 0.0) -> None:
+        """Remove it, unless it still has processes so many seconds later: the kernel may take one
+        out of it only after who waited for that one has gone on.
+        """
+        end = time.monotonic() + seconds
         for folder in self.folders:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            while not is_removed(folder) and time.monotonic() < end:
+                time.sleep(0.001)
+
+
+def is_removed(folder: Path) -> bool:
+    """Remove a group's folder. Whether it is gone."""
+    try:
+        folder.rmdir()
+    except OSError as error:
+        return error.errno != errno.EBUSY
+    return True
 
 
 def make(name: str, memory: int, processes: int) -> Group:

@@ -88,7 +88,7 @@ class Supervisor:
             slot.close()
         kernel.end_children()
         for slot in self.slots:
-            slot.group.remove()
+            slot.group.remove(cgroups.ENDED_SECONDS)
 
     @property
     def _running(self) -> list[RunningProgram]:

@@ -90,6 +90,17 @@ def test_a_supervisor_removes_the_groups_of_a_killed_one_and_not_those_of_a_livi
 
 
 @needs_groups
+def test_a_group_whose_last_process_goes_a_moment_later_is_removed_and_no_other_is() -> None:
+    mine = cgroups.make("leaving", 64 * MIB, 16)
+    with subprocess.Popen(["sleep", "0.2"]) as process:
+        mine.add(process.pid)
+        mine.remove(0.01)
+        assert all(folder.exists() for folder in mine.folders)
+        mine.remove(10)
+    assert not any(folder.exists() for folder in mine.folders)
+
+
+@needs_groups
 def test_a_killed_supervisor_leaves_no_process_in_its_groups() -> None:
     async def bereft() -> list[Path]:
         async with Judge(slots=1) as judge:
