@@ -10,6 +10,9 @@ import typer
 
 from assay.commands import options
 
+SLOTS_PER_CORE = 2
+"""Half of the slots can hold programs that hang, and the cores are still used."""
+
 
 def serve(
     host: Annotated[
@@ -23,7 +26,7 @@ def serve(
     ] = None,
     slots: Annotated[
         int | None,
-        typer.Option(min=1, help="Programs that run at once; default: the CPU cores, at least 2."),
+        typer.Option(min=1, help="Programs that run at once; default: twice the CPU cores."),
     ] = None,
     waiting: Annotated[
         int, typer.Option(min=0, help="Requests that may wait; more get the answer 503.")
@@ -44,7 +47,7 @@ def serve(
     from assay.sandbox.cores import cores
     from assay.sandbox.limits import Limits
 
-    slots = slots or max(2, cores())  # with one, a program that hangs would hold up everybody
+    slots = slots or SLOTS_PER_CORE * cores()
     judge = Judge(
         Limits(cpu_seconds, wall_seconds, memory_mb), slots, stop_early=False,
         allow_weak=allow_weak,

@@ -157,7 +157,7 @@ def main() -> None:
     stream = FramedSocket(socket.socket(fileno=int(sys.argv[1])), FRAME_BYTES)
     seconds, plugins = int(sys.argv[2]), sys.argv[3:]
     load_plugins(plugins)
-    os.nice(NICENESS)
+    kernel.give_way(os.getpid(), NICENESS)
     READ_TEXTS.resize(KEPT_MB)
     pid, start_mb = os.getpid(), kernel.used_mb_of(os.getpid())  # with what the plug-ins hold
     pages = int(kernel.read_text("/proc/self/statm").split()[0])

@@ -86,6 +86,17 @@ def die_first(score: int = DIES_FIRST) -> None:
         file.write(str(score))
 
 
+def give_way(pid: int, niceness: int) -> None:
+    """Let other processes go before this one where there are too few cores, as far as the machine
+    allows it. Linux may weigh whole sessions against each other first (autogroup), and by their
+    niceness only the processes of one: so both are set.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, niceness)
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/autogroup", "w") as file:
+        file.write(str(niceness))
+
+
 def set_limit(name: str, value: int) -> None:
     """Set a limit of this process, such as `FSIZE`, for good. Raises OSError that names the limit
     where its hard limit is lower.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import resource
@@ -12,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from assay.sandbox import cgroups
+from assay.sandbox import cgroups, kernel
 from assay.sandbox.access import access_rules
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.kernel import MIB, ProcessEnd
@@ -61,6 +62,8 @@ PROCESSES = 512
 """Threads that all processes of a slot may have."""
 WATCH_SECONDS = 0.02
 """How often to look at the memory that a run uses, and how full its folder is."""
+NICENESS = 10
+"""Of the programs of a client that has used much, where others ask too."""
 DEATH_SECONDS = 0.05
 """How long a process that has hung up may take to be found dead."""
 
@@ -114,6 +117,8 @@ class RunningProgram:
     started: float
     next_watch: float
     """When to look at its memory and its folder next, on the monotonic clock."""
+    gives_way: bool = False
+    """Whether processes of others go before its own, for good."""
     printed_bytes: int = 0
 
     def read_output(self, source: int, keep: int) -> bool:
@@ -192,10 +197,25 @@ class RunningProgram:
         report = self.record.report
         if self.companion is None or report is None or self.record.stopped:
             return self.companion is None
-        if self.record.answer_ran:
+        if self.record.answer_ran or self.gives_way:
             return False
         unharmed = report[:1] != MISTREATED and self.companion.jobs < COMPANION_JOBS
         return unharmed and self.queued.program.keeps_companion
+
+    @property
+    def may_give_way(self) -> bool:
+        """Whether it has not done so yet, and loses no time by it: that in which it waits for a
+        core is given back, unless its own limit is one of wall time.
+        """
+        return not (self.gives_way or self.queued.program.wall_seconds)
+
+    def give_way(self) -> None:
+        """Let the processes of others go before its own where there are too few cores."""
+        self.gives_way = True
+        for process in (self.candidate, self.companion):
+            with contextlib.suppress(OSError):  # one that has ended
+                if process:
+                    kernel.give_way(pid_of(process.pidfd), NICENESS)
 
     def close(self) -> None:
         """Close every descriptor but the companion's."""

@@ -1,27 +1,39 @@
-"""Which slots a client may have that has used much more of them than others who ask too.
+"""Which slots a client may have that has used much more of them than others who ask too, and whose
+programs let others go first.
 
 A slot that a long program holds makes all others wait. So where a client waits, the runs of those
-that have used much more than most may keep all slots but a few, and the latest of the others is
-stopped. Its program starts anew later: a run leaves nothing behind.
+that have used much more than most, and of those of whom nothing is known yet, may keep some slots,
+and the latest of the others is stopped. Its program starts anew later: a run leaves nothing behind.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from enum import IntEnum
 
 from assay.sandbox.fair_use import FairUse
 from assay.sandbox.slot import QueuedProgram, RunningProgram
 
-RESERVED = 4
-"""One in so many slots is kept for the others, and at least one where there are two."""
 RESERVE_SECONDS = 10.0
-"""For how long after a need: while they ask again and again, nothing has to be stopped for them."""
-MUCH, SLACK_SECONDS = 3.0, 0.1
+"""For how long after a need slots are kept free: while clients ask again and again, nothing has to
+be stopped for them."""
+MUCH, SLACK_SECONDS = 3.0, 0.5
 """Much is more than so many times what the lightest quarter of the clients has used, and this."""
 PATIENCE_SECONDS = 0.05
 """A run that has lasted no longer may end by itself."""
 MUCH_SECONDS = 0.5
 """How often what the lightest quarter has used is looked at."""
+
+
+class Weight(IntEnum):
+    """What a client's programs may cost the others."""
+
+    LIGHT = 0
+    """It has used about as little as others have."""
+    NEW = 1
+    """No program of it has ended yet, so the first may be a long one."""
+    HEAVY = 2
+    """It has used much more than most, or this program was stopped before."""
 
 
 class SlotShares:
@@ -34,13 +46,14 @@ class SlotShares:
         self, slots: int, running: Callable[[], Collection[RunningProgram]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._share = slots - max(1, slots // RESERVED) if slots > 1 else slots
-        """Slots that may hold runs of those that have used much."""
+        half = slots - slots // 2
+        self._most = {Weight.NEW: half, Weight.HEAVY: max(1, half * 3 // 4)}
+        """Slots that runs of at least this weight may hold where a lighter client waits."""
+        self._reserved_until = dict.fromkeys(self._most, 0.0)
         self._running, self._clock = running, clock
         self._ended = FairUse(clock)
         self._started = defaultdict[str, dict[int, float]](dict)
         """When runs started that are not over, by client and number. No client's are empty."""
-        self._reserved_until = 0.0
         self._last_much, self._much_until = SLACK_SECONDS, 0.0
 
     def used(self, client: str) -> float:
@@ -48,16 +61,21 @@ class SlotShares:
         after those of whom it is known that they use little, as its first program may be a long
         one, and before all others.
         """
-        now, started = self._clock(), self._started.get(client, {})
-        ended = self._ended.of(client) if client in self._ended else SLACK_SECONDS
-        return ended + sum(now - start for start in started.values())
+        return self._holding(client) + SLACK_SECONDS * (client not in self._ended)
+
+    def weight(self, queued: QueuedProgram) -> Weight:
+        """How heavy a program is. While no client is known, none is new."""
+        if queued.was_stopped or self._holding(queued.client) > self._much:
+            return Weight.HEAVY
+        is_new = len(self._ended) > 0 and queued.client not in self._ended
+        return Weight.NEW if is_new else Weight.LIGHT
 
     def begin(self, queued: QueuedProgram) -> None:
         """A program starts. Where it could do so because slots are reserved, they stay so."""
-        now = self._clock()
-        is_needed = now < self._reserved_until and not self._has_used_much(queued)
-        if is_needed and self._held_by_heavy() >= self._share:
-            self._reserved_until = now + RESERVE_SECONDS
+        now, weight = self._clock(), self.weight(queued)
+        for heavier, until in self._reserved_until.items():
+            if weight < heavier and now < until and self._is_full(heavier):
+                self._reserved_until[heavier] = now + RESERVE_SECONDS
         self._started[queued.client][queued.number] = now
 
     def end(self, queued: QueuedProgram) -> None:
@@ -73,45 +91,54 @@ class SlotShares:
         it starts only where it need not be, or after a while.
         """
         now = self._clock()
-        if now >= self._reserved_until:
-            return lambda queued: (
-                not queued.was_stopped
-                or now >= queued.stopped_at + RESERVE_SECONDS
-                or self._held_by_heavy() < self._share
-            )
-        if self._held_by_heavy() < self._share:
-            return lambda queued: True
-        return lambda queued: not (queued.was_stopped or self._has_used_much(queued))
+        full = {weight for weight in self._most if self._is_full(weight)}
+        closed = {weight for weight in full if now < self._reserved_until[weight]}
+
+        def may(queued: QueuedProgram) -> bool:
+            weight = self.weight(queued)
+            if any(weight >= least for least in closed):
+                return False
+            has_waited = now >= queued.stopped_at + RESERVE_SECONDS
+            return not queued.was_stopped or has_waited or Weight.HEAVY not in full
+
+        return may
 
     def to_stop(
         self, waiting: QueuedProgram, running: Iterable[RunningProgram]
     ) -> RunningProgram | None:
-        """Which of these runs to stop for a program that waits, if any: the latest, of which least
-        is lost.
+        """Which of these runs to stop for a program that waits, if any: a heavy one first, and of
+        these the latest, of which least is lost.
         """
-        if self._has_used_much(waiting) or self._held_by_heavy() <= self._share:
+        weight = self.weight(waiting)
+        if weight is Weight.HEAVY:
             return None
-        now = self._clock()
+        heavier, now = Weight(weight + 1), self._clock()
+        if self._held(heavier) <= self._most[heavier]:
+            return None
         latest = max(
             (
                 run for run in running
                 if run.can_start_anew and now - run.started > PATIENCE_SECONDS
-                and self._has_used_much(run.queued)
+                and self.weight(run.queued) >= heavier
             ),
-            key=lambda run: run.started, default=None,
+            key=lambda run: (self.weight(run.queued), run.started), default=None,
         )  # fmt: skip
         if latest is not None:
-            self._reserved_until = now + RESERVE_SECONDS
+            self._reserved_until[heavier] = now + RESERVE_SECONDS
         return latest
 
-    def _held_by_heavy(self) -> int:
-        """Slots with runs of clients that have used much, and runs that are not stopped again."""
-        runs = self._running()
-        return sum(run.queued.was_stopped or self._has_used_much(run.queued) for run in runs)
+    def _holding(self, client: str) -> float:
+        """Seconds for which a client has held slots, as far as is known."""
+        now, started = self._clock(), self._started.get(client, {})
+        return self._ended.of(client) + sum(now - start for start in started.values())
 
-    def _has_used_much(self, queued: QueuedProgram) -> bool:
-        """Whether the client of a program has used much more than the lightest quarter."""
-        return self.used(queued.client) > self._much
+    def _held(self, least: Weight) -> int:
+        """Slots with runs of at least this weight."""
+        return sum(self.weight(run.queued) >= least for run in self._running())
+
+    def _is_full(self, least: Weight) -> bool:
+        """Whether runs of at least this weight hold all slots that they may hold."""
+        return self._held(least) >= self._most[least]
 
     @property
     def _much(self) -> float:

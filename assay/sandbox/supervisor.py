@@ -33,7 +33,7 @@ from assay.sandbox.program import (
 from assay.sandbox.program_queue import ProgramQueue
 from assay.sandbox.runs import GRACE_SECONDS, RunWatch
 from assay.sandbox.slot import WATCH_SECONDS, QueuedProgram, RunningProgram, Slot
-from assay.sandbox.slot_shares import SlotShares
+from assay.sandbox.slot_shares import SlotShares, Weight
 from assay.sandbox.sockets import BufferedSocket, message, read_message
 from assay.sandbox.zygote import many_files
 from assay.sandbox.zygote_process import ZygoteMessage
@@ -173,13 +173,17 @@ class Supervisor:
                 self.runs.begin(slot, queued)
 
     def _make_way(self) -> None:
-        """Where every slot is busy, stop a run for a client that has used much less; where one is
-        not, give the pool of what waits a slot there.
+        """Let others go before the runs of those that have used much. Where every slot is busy,
+        stop a run for a client that has used much less; where one is not, give the pool of what
+        waits a slot there.
         """
         now = time.monotonic()
         if now < self.next_look:
             return
         self.next_look = now + WATCH_SECONDS
+        for run in self._running:
+            if run.may_give_way and self.shares.weight(run.queued) > Weight.LIGHT:
+                run.give_way()
         first = (queued for queued in self.queue.first_of_each()
                  if queued.program.session is None and not queued.was_stopped)  # fmt: skip
         waiting = min(first, key=lambda queued: self.shares.used(queued.client), default=None)
@@ -191,10 +195,10 @@ class Supervisor:
             return
         here = [running[slot.turn] for slot in self._of(waiting.program.pool)
                 if slot.turn in running]  # fmt: skip
-        run = self.shares.to_stop(waiting, [slot.run for slot in here if slot.run])
-        if run is not None:
-            run.queued.stopped_at, run.record.stopped = now, Ended.GAVE_WAY
-            self.runs.finish(next(slot for slot in here if slot.run is run))
+        stopped = self.shares.to_stop(waiting, [slot.run for slot in here if slot.run])
+        if stopped is not None:
+            stopped.queued.stopped_at, stopped.record.stopped = now, Ended.GAVE_WAY
+            self.runs.finish(next(slot for slot in here if slot.run is stopped))
 
     def _fits(self, slot: Slot) -> Callable[[QueuedProgram], bool]:
         """Which programs can start there; a program is retried in another slot if there is one."""

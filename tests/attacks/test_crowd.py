@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
-from assay.judge import Judge
+from assay.judge import Job, Judge
 from assay.sandbox.fair_use import CLIENT
 from assay.sandbox.limits import Limits
+from assay.sandbox.slot import NICENESS
 from assay.types import Verdict
+from tests.judge.jobs import RIGHT as RIGHT_SUM
+from tests.judge.jobs import add
+from tests.judge.processes import descendants
 
 RIGHT = "print(1)"
 HOLDS = {
@@ -67,6 +73,37 @@ def test_many_clients_that_hold_slots_do_not_hold_up_one_that_does_not() -> None
         "hostile spins": Verdict.TIMEOUT,
         "hostile sleeps": Verdict.TIMEOUT,
     }
+
+
+def test_programs_of_a_client_that_is_not_known_to_use_little_let_others_go_first() -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+
+    def slowed(judge: Judge) -> list[int]:
+        pids = descendants(judge.pid)
+        return [pid for pid in pids if os.getpriority(os.PRIO_PROCESS, pid) != usual]
+
+    def of_sessions(pids: list[int]) -> set[str]:
+        """The niceness of their sessions, where Linux weighs these."""
+        files = [Path(f"/proc/{pid}/autogroup") for pid in pids]
+        return {file.read_text().split()[-1] for file in files if file.exists()}
+
+    async def run() -> None:
+        async with Judge(LIMITS, 2) as judge:
+            await as_client("light", ask(judge, add(RIGHT_SUM)))
+            assert slowed(judge) == []
+            task = as_client("new", ask(judge, add("def add(a, b):\n    while True: pass")))
+            while not (pids := slowed(judge)) and not task.done():
+                await asyncio.sleep(0.02)
+            assert len(pids) == 2, "the program and the worker that tests it"
+            assert of_sessions(pids) <= {str(NICENESS)}
+            await task
+            await as_client("light", ask(judge, add(f"{RIGHT_SUM}# again")))
+            assert slowed(judge) == []
+
+    async def ask(judge: Judge, job: Job) -> None:
+        await judge.run(job)
+
+    asyncio.run(run())
 
 
 def test_with_one_slot_a_client_waits_only_for_the_program_in_progress() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from assay.sandbox.ending import RunRecord
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import Ended, Pool, Program
 from assay.sandbox.program_queue import ProgramQueue
 from assay.sandbox.slot import QueuedProgram, RunningProgram
-from assay.sandbox.slot_shares import RESERVE_SECONDS, SlotShares
+from assay.sandbox.slot_shares import RESERVE_SECONDS, SlotShares, Weight
 
 NOTHING = cast("Any", None)
 
@@ -77,14 +79,49 @@ def test_the_latest_run_gives_way_to_a_client_that_has_used_little() -> None:
     assert machine.to_stop(machine.queued("heavy")) is None
 
 
-def test_a_client_that_has_used_much_keeps_its_share_of_the_slots() -> None:
+@pytest.mark.parametrize(("waiting", "most"), [("light", 4), ("new", 3)])
+def test_a_client_that_has_used_much_keeps_its_share_of_the_slots(waiting: str, most: int) -> None:
     machine, runs = held(8)
     stopped = []
-    while run := machine.to_stop(machine.queued("light")):
+    while run := machine.to_stop(machine.queued(waiting)):
         run.queued.stopped_at = machine.now
         machine.end(run)
         stopped.append(run)
-    assert stopped == [runs[7], runs[6]]
+    assert stopped == runs[: most - 1 : -1]
+
+
+def test_clients_of_whom_nothing_is_known_leave_half_of_the_slots_to_those_who_use_little() -> None:
+    machine = Machine(4)
+    machine.has_run("light", 0.01)
+    flood = [machine.start(machine.queued(f"new {number}")) for number in range(4)]
+    machine.now += 0.1
+    assert machine.to_stop(machine.queued("another")) is None, "it is as new as they are"
+    for _ in range(2):
+        run = machine.to_stop(machine.queued("light"))
+        assert run in flood
+        machine.end(run)
+        run.queued.stopped_at = machine.now
+    assert machine.to_stop(machine.queued("light")) is None
+    assert machine.may_start("light")
+    assert not machine.may_start("another")
+
+
+def test_a_heavy_run_is_stopped_before_that_of_a_new_client() -> None:
+    machine, runs = held(3)
+    machine.end(runs[2])
+    machine.start(machine.queued("new"))
+    machine.now += 0.1
+    assert machine.to_stop(machine.queued("light")) is runs[1]
+
+
+def test_where_no_client_is_known_none_is_new() -> None:
+    machine = Machine(2)
+    assert machine.shares.weight(machine.queued("first")) is Weight.LIGHT
+    machine.has_run("first", 0.01)
+    assert machine.shares.weight(machine.queued("first")) is Weight.LIGHT
+    assert machine.shares.weight(machine.queued("second")) is Weight.NEW
+    machine.has_run("second", 5.0)
+    assert machine.shares.weight(machine.queued("second")) is Weight.HEAVY
 
 
 def test_with_one_slot_only_the_order_is_fair() -> None:
@@ -146,7 +183,6 @@ def test_slots_stay_reserved_for_as_long_as_they_are_needed() -> None:
     for _ in range(5):
         assert not machine.may_start("heavy")
         assert machine.may_start("light")
-        assert machine.may_start("new")
         machine.has_run("light", 0.01)
         machine.now += RESERVE_SECONDS - 1.0
     machine.now += 1.1
