@@ -183,7 +183,8 @@ async def take_turn(port: int, options: argparse.Namespace, hostile: int) -> Tur
 
 async def compare(port: int, options: argparse.Namespace) -> None:
     """Turns without and with the hostile clients, one after the other."""
-    await take_turn(port, argparse.Namespace(**{**vars(options), "seconds": 3}), 0)
+    for hostile in (0, options.hostiles):  # processes start with the first that needs them
+        await take_turn(port, argparse.Namespace(**{**vars(options), "seconds": 3}), hostile)
     ratios = []
     for _ in range(options.turns):
         quiet = await take_turn(port, options, 0)

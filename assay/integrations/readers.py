@@ -86,6 +86,7 @@ class Reader:
                 COMMAND, socket.SOCK_STREAM, str(self._seconds), *self._plugins,
                 start_new_session=True,
             )  # fmt: skip
+            kernel.give_way(self._process.pid, NICENESS)  # its start takes long too
             if self.is_left:  # since it was looked for, in vain
                 self._process.kill()
         assert self._socket
@@ -157,7 +158,6 @@ def main() -> None:
     stream = FramedSocket(socket.socket(fileno=int(sys.argv[1])), FRAME_BYTES)
     seconds, plugins = int(sys.argv[2]), sys.argv[3:]
     load_plugins(plugins)
-    kernel.give_way(os.getpid(), NICENESS)
     READ_TEXTS.resize(KEPT_MB)
     pid, start_mb = os.getpid(), kernel.used_mb_of(os.getpid())  # with what the plug-ins hold
     pages = int(kernel.read_text("/proc/self/statm").split()[0])

@@ -21,6 +21,8 @@ MUCH, SLACK_SECONDS = 3.0, 0.5
 """Much is more than so many times what the lightest quarter of the clients has used, and this."""
 PATIENCE_SECONDS = 0.05
 """A run that has lasted no longer may end by itself."""
+LONG_SECONDS = 0.1
+"""A run that has lasted longer may be one that hangs, whoever asked for it."""
 MUCH_SECONDS = 0.5
 """How often what the lightest quarter has used is looked at."""
 
@@ -31,7 +33,7 @@ class Weight(IntEnum):
     LIGHT = 0
     """It has used about as little as others have."""
     NEW = 1
-    """No program of it has ended yet, so the first may be a long one."""
+    """No program of it has ended yet, or this one takes long: nobody knows how long."""
     HEAVY = 2
     """It has used much more than most, or this program was stopped before."""
 
@@ -64,11 +66,14 @@ class SlotShares:
         return self._holding(client) + SLACK_SECONDS * (client not in self._ended)
 
     def weight(self, queued: QueuedProgram) -> Weight:
-        """How heavy a program is. While no client is known, none is new."""
-        if queued.was_stopped or self._holding(queued.client) > self._much:
+        """How heavy a program is. For a client alone, all are light."""
+        client, now = queued.client, self._clock()
+        if queued.was_stopped or self._holding(client) > self._much:
             return Weight.HEAVY
-        is_new = len(self._ended) > 0 and queued.client not in self._ended
-        return Weight.NEW if is_new else Weight.LIGHT
+        is_known = client in self._ended
+        is_long = now - self._started.get(client, {}).get(queued.number, now) > LONG_SECONDS
+        has_others = len(self._ended) > is_known
+        return Weight.NEW if has_others and (is_long or not is_known) else Weight.LIGHT
 
     def begin(self, queued: QueuedProgram) -> None:
         """A program starts. Where it could do so because slots are reserved, they stay so."""

@@ -192,7 +192,6 @@ class Supervisor:
         running = {slot.turn: slot for slot in self.slots if slot.run}
         if sum(not is_interpreter for _, is_interpreter in running) < self.settings.slots:
             self._open_slots(waiting.program.pool)
-            return
         here = [running[slot.turn] for slot in self._of(waiting.program.pool)
                 if slot.turn in running]  # fmt: skip
         stopped = self.shares.to_stop(waiting, [slot.run for slot in here if slot.run])

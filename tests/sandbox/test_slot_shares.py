@@ -114,6 +114,17 @@ def test_a_heavy_run_is_stopped_before_that_of_a_new_client() -> None:
     assert machine.to_stop(machine.queued("light")) is runs[1]
 
 
+def test_a_long_run_is_as_heavy_as_that_of_a_new_client_where_there_are_others() -> None:
+    machine = Machine(2)
+    machine.has_run("first", 0.01)
+    alone = machine.start(machine.queued("first"))
+    machine.now += 0.2
+    assert machine.shares.weight(alone.queued) is Weight.LIGHT
+    machine.has_run("second", 0.01)
+    assert machine.shares.weight(alone.queued) is Weight.NEW
+    assert machine.shares.weight(machine.queued("first")) is Weight.LIGHT
+
+
 def test_where_no_client_is_known_none_is_new() -> None:
     machine = Machine(2)
     assert machine.shares.weight(machine.queued("first")) is Weight.LIGHT
