@@ -25,6 +25,12 @@ from tests.rollout.talks import ADD, RIGHT, context
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = Path(os.environ.get("ASSAY_AGENTS", ROOT / ".venv-agents"))
 EXAMPLES = ROOT / "examples" / "agents"
+FENCED = f"```python\n{RIGHT}```"
+
+
+def call_text(name: str, **arguments: str) -> str:
+    """What a policy says that calls a tool."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,12 @@ class OutsideAgent:
     answer: str = ""
     tool: str = "run_python"
     field: str = "program"
+    program: str = "print('hello')"
+    """What its tool runs."""
+    last: str = FENCED
+    """The reply with which it ends."""
+    samples: int = 1
+    """Samples of a rollout of three replies: more where it sends them back in other words."""
 
     def command(self, *words: str, example: Path | None = None) -> list[str]:
         """Raises pytest's skip where its environment is absent."""
@@ -52,11 +64,9 @@ class OutsideAgent:
             return ["sh", file, str(programs / "mini"), *self.words[1:], *words]
         return [str(programs / "python"), file, *self.words[1:], *words]
 
-    def call(self, program: str, tool: str = "") -> str:
-        """What a policy says that calls a tool, by default the agent's."""
-        field = "answer" if tool else self.field
-        arguments = json.dumps({"name": tool or self.tool, "arguments": {field: program}})
-        return f"<tool_call>\n{arguments}\n</tool_call>"
+    def call(self, program: str) -> str:
+        """What a policy says that calls the agent's tool."""
+        return call_text(self.tool, **{self.field: program})
 
 
 def in_characters(text: str, using: Chat | None = None) -> list[int]:
@@ -138,9 +148,20 @@ def play(
     return Played(rollout, recorders[0].completions)
 
 
-MINI = OutsideAgent("mini-swe-agent", ("mini_swe_agent.sh",), "answer.py", "bash", "command")
-SMOLAGENTS = OutsideAgent("smolagents", ("smolagents_tools.py",))
+MINI = OutsideAgent(
+    "mini-swe-agent", ("mini_swe_agent.sh",), "answer.py", "bash", "command",
+    f"cat > answer.py <<'EOF'\n{RIGHT}EOF",
+    call_text("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
+)  # fmt: skip
+SMOLAGENTS = OutsideAgent(
+    "smolagents", ("smolagents_tools.py",), last=call_text("final_answer", answer=RIGHT), samples=3
+)
 OPENAI_AGENTS = OutsideAgent("openai-agents", ("openai_agents.py",))
 LANGGRAPH = OutsideAgent("langgraph", ("langgraph_react.py",))
-WRITE = f"cat > answer.py <<'EOF'\n{RIGHT}EOF"
-SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+
+def talk_of(agent: OutsideAgent, using: Chat | None = None, thought: str = "") -> list[list[int]]:
+    """What a policy says that calls the tool twice, again once, and ends; each character a token."""
+    call = agent.call(agent.program)
+    texts = [f"{thought}I look.\n{call}\n{call}", call, agent.last]
+    return [in_characters(text, using) for text in texts]
