@@ -1,11 +1,15 @@
-"""LangGraph 1.2.24 with langchain-openai 1.7.4: a graph of two nodes, the policy and its tool.
+"""LangGraph 1.2.24 with langchain-openai 1.7.4: a graph of two nodes, the policy and its tool. The
+word `responses` takes /v1/responses, and `stream` takes replies as streams.
 
-What it prints is judged: leave `environment.answer` empty.
+    [environment]
+    name = "program"
+    command = [".venv-agents/langgraph/bin/python", "examples/agents/langgraph_react.py"]
 """
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
@@ -22,10 +26,13 @@ def run_python(program: str) -> str:
     return done.stdout + done.stderr
 
 
-key = os.environ.pop("OPENAI_API_KEY")  # what the policy's programs do not have they cannot use
+# The programs that the policy writes have no key with which they could call it themselves.
+key = os.environ.pop("OPENAI_API_KEY")
 os.environ.pop("ANTHROPIC_API_KEY", None)
-responses = "responses" in sys.argv
-model = ChatOpenAI(model="policy", api_key=key, use_responses_api=responses)
+model = ChatOpenAI(
+    model="policy", api_key=key, use_responses_api="responses" in sys.argv,
+    streaming="stream" in sys.argv,
+)  # fmt: skip
 policy = model.bind_tools([run_python])
 graph = StateGraph(MessagesState)
 graph.add_node("policy", lambda state: {"messages": [policy.invoke(state["messages"])]})
@@ -33,6 +40,6 @@ graph.add_node("tools", ToolNode([run_python]))
 graph.add_edge(START, "policy")
 graph.add_conditional_edges("policy", tools_condition)
 graph.add_edge("tools", "policy")
-with open(os.environ["ASSAY_TASK"]) as file:
-    messages = [HumanMessage(file.read())]
-print(graph.compile().invoke({"messages": messages}, {"recursion_limit": 20})["messages"][-1].text)
+task = HumanMessage(Path(os.environ["ASSAY_TASK"]).read_text())
+answer = graph.compile().invoke({"messages": [task]}, {"recursion_limit": 20})
+print(answer["messages"][-1].text)

@@ -1,24 +1,36 @@
-"""openai-agents 0.24.0: it calls the policy by /v1/responses, or with the word `chat` by
-/v1/chat/completions. With the word `stream` it takes the reply as a stream.
+"""openai-agents 0.24.0. It calls the policy by /v1/responses, or with the word `chat` by
+/v1/chat/completions, and takes its replies as streams with the word `stream`.
 
-What it prints is judged: leave `environment.answer` empty.
+    [environment]
+    name = "program"
+    command = [".venv-agents/openai-agents/bin/python", "examples/agents/openai_agents.py"]
 """
 
 import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-import agents
+from agents import (
+    Agent,
+    AsyncOpenAI,
+    Runner,
+    function_tool,
+    set_default_openai_api,
+    set_default_openai_client,
+    set_tracing_disabled,
+)
 
-client = agents.AsyncOpenAI(api_key=os.environ.pop("OPENAI_API_KEY"))
-os.environ.pop("ANTHROPIC_API_KEY", None)  # what the policy's programs do not have they cannot use
-agents.set_default_openai_client(client, use_for_tracing=False)
-agents.set_tracing_disabled(True)  # else it reports each run to OpenAI
-agents.set_default_openai_api("chat_completions" if "chat" in sys.argv else "responses")
+# The programs that the policy writes have no key with which they could call it themselves.
+client = AsyncOpenAI(api_key=os.environ.pop("OPENAI_API_KEY"))
+os.environ.pop("ANTHROPIC_API_KEY", None)
+set_default_openai_client(client, use_for_tracing=False)
+set_tracing_disabled(True)  # else each run is reported to OpenAI
+set_default_openai_api("chat_completions" if "chat" in sys.argv else "responses")
 
 
-@agents.function_tool
+@function_tool
 def run_python(program: str) -> str:
     """Runs a Python program and returns what it prints."""
     words = [sys.executable, "-c", program]
@@ -26,15 +38,16 @@ def run_python(program: str) -> str:
     return done.stdout + done.stderr
 
 
-async def work(task: str) -> str:
-    agent = agents.Agent("coder", "Answer with the program.", tools=[run_python], model="policy")
+async def solve(task: str) -> str:
+    """What the agent answers at last."""
+    instructions = "Answer with the whole program."
+    agent = Agent("coder", instructions=instructions, tools=[run_python], model="policy")
     if "stream" not in sys.argv:
-        return (await agents.Runner.run(agent, task, max_turns=8)).final_output
-    run = agents.Runner.run_streamed(agent, task, max_turns=8)
+        return (await Runner.run(agent, task, max_turns=8)).final_output
+    run = Runner.run_streamed(agent, task, max_turns=8)
     async for _ in run.stream_events():
         pass
     return run.final_output
 
 
-with open(os.environ["ASSAY_TASK"]) as file:
-    print(asyncio.run(work(file.read())))
+print(asyncio.run(solve(Path(os.environ["ASSAY_TASK"]).read_text())))

@@ -154,7 +154,7 @@ MINI = OutsideAgent(
     call_text("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
 )  # fmt: skip
 SMOLAGENTS = OutsideAgent(
-    "smolagents", ("smolagents_tools.py",), last=call_text("final_answer", answer=RIGHT), samples=3
+    "smolagents", ("smolagents_steps.py",), last=call_text("final_answer", answer=RIGHT), samples=3
 )
 OPENAI_AGENTS = OutsideAgent("openai-agents", ("openai_agents.py",))
 LANGGRAPH = OutsideAgent("langgraph", ("langgraph_react.py",))

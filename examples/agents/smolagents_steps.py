@@ -1,15 +1,19 @@
 """smolagents 1.26.0: an agent that calls tools, or with the word `code` one that writes code.
 
-What it prints is judged: leave `environment.answer` empty.
+[environment]
+name = "program"
+command = [".venv-agents/smolagents/bin/python", "examples/agents/smolagents_steps.py"]
 """
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from smolagents import CodeAgent, LogLevel, OpenAIModel, ToolCallingAgent, tool
 
-key = os.environ.pop("OPENAI_API_KEY")  # what the policy's programs do not have they cannot use
+# The programs that the policy writes have no key with which they could call it themselves.
+key = os.environ.pop("OPENAI_API_KEY")
 os.environ.pop("ANTHROPIC_API_KEY", None)
 model = OpenAIModel("policy", api_base=os.environ["OPENAI_BASE_URL"], api_key=key)
 
@@ -28,5 +32,5 @@ def run_python(program: str) -> str:
 
 kind = CodeAgent if "code" in sys.argv else ToolCallingAgent
 agent = kind([run_python], model, max_steps=8, verbosity_level=LogLevel.OFF)
-with open(os.environ["ASSAY_TASK"]) as file:
-    print(agent.run(file.read() + "\nYour final answer is the whole program."))
+task = Path(os.environ["ASSAY_TASK"]).read_text()
+print(agent.run(f"{task}\nYour final answer is the whole program."))
