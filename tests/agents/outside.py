@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +81,13 @@ class Recorder:
 
     def __init__(self, engine: Any) -> None:
         self.engine, self.completions = engine, list[Completion]()
+        self.session: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
     async def generate(self, request: Any, sampling: Any) -> Completion:
+        self.session = request.rollout
         completion: Completion = await self.engine.generate(request, sampling)
         self.completions.append(completion)
         return completion
@@ -97,10 +99,12 @@ class Played:
 
     rollout: Rollout
     sampled: list[Completion]
+    received: int
+    """Requests of the agent."""
 
     @property
     def samples(self) -> list[Sample]:
-        """The learner's, also of a rollout that did not pass."""
+        """What the learner gets."""
         return to_samples([[self.rollout]])
 
     @property
@@ -141,11 +145,12 @@ def play(
         recorder = Recorder(engine(texts, using))
         recorders.append(recorder)
         means = context(recorder, judge, using, environment, sampling=sampling or Sampling(900))
-        (prompted,) = make_prompts([replace(ADD)], means.prompter, 1, None)
+        (prompted,) = make_prompts([ADD], means.prompter, 1, None)
         return (await score([await attempt(prompted, means, seed=3)], means))[0]
 
     rollout = with_judge(run, stop_early=False)
-    return Played(rollout, recorders[0].completions)
+    (recorder,) = recorders
+    return Played(rollout, recorder.completions, recorder.session.received)
 
 
 MINI = OutsideAgent(
@@ -161,7 +166,7 @@ LANGGRAPH = OutsideAgent("langgraph", ("langgraph_react.py",))
 
 
 def talk_of(agent: OutsideAgent, using: Chat | None = None, thought: str = "") -> list[list[int]]:
-    """What a policy says that calls the tool twice, again once, and ends; each character a token."""
+    """What a policy says that calls the tool twice, then once, and ends: in single characters."""
     call = agent.call(agent.program)
     texts = [f"{thought}I look.\n{call}\n{call}", call, agent.last]
     return [in_characters(text, using) for text in texts]

@@ -9,87 +9,74 @@ from tests.agents.outside import (
     MINI,
     OPENAI_AGENTS,
     SMOLAGENTS,
-    SUBMIT,
-    WRITE,
     OutsideAgent,
     in_characters,
     play,
+    talk_of,
 )
 from tests.agents.served import chat
 from tests.rollout.talks import RIGHT
 
 pytestmark = pytest.mark.agents
-FENCED = f"```python\n{RIGHT}```"
-HELLO = "print('hello')"
+THOUGHT = {"qwen3": "<think>\nHm.\n</think>\n\n"}
+"""By the template, what a reply begins with."""
+MINI_RESPONSES = ("--model-class", "litellm_response")
+MINI_MESSAGES = ("-m", "anthropic/policy")
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("--model-class", "litellm_response")], ids=["chat", "responses"]
-)
-@pytest.mark.parametrize("template", ["qwen2_5", "qwen3"])
-def test_mini(template: str, options: tuple[str, ...]) -> None:
-    thought = "<think>\nHm.\n</think>\n\n" if template == "qwen3" else ""
-    texts = [
-        f"{thought}I look.\n{MINI.call('ls -la')}\n{MINI.call('pwd')}",
-        MINI.call(WRITE),
-        MINI.call(SUBMIT),
-    ]
+    ("agent", "words", "template"),
+    [
+        (MINI, (), "qwen2_5"), (MINI, (), "qwen3"), (MINI, MINI_RESPONSES, "qwen3"),
+        (MINI, MINI_MESSAGES, "qwen2_5"),
+        (OPENAI_AGENTS, (), "qwen3"), (OPENAI_AGENTS, ("stream",), "qwen2_5"),
+        (OPENAI_AGENTS, ("chat",), "qwen2_5"), (OPENAI_AGENTS, ("chat", "stream"), "qwen3"),
+        (LANGGRAPH, (), "qwen3"), (LANGGRAPH, ("stream",), "qwen2_5"),
+        (LANGGRAPH, ("responses",), "qwen2_5"), (LANGGRAPH, ("responses", "stream"), "qwen3"),
+    ],
+)  # fmt: skip
+def test_turns_with_tool_calls_are_one_sample_of_the_ids_that_were_sampled(
+    agent: OutsideAgent, words: tuple[str, ...], template: str
+) -> None:
     using = chat(template)
-    played = play(
-        MINI.command(*options),
-        *(in_characters(text, using) for text in texts),
-        answer=MINI.answer,
-        using=using,
-    )
+    texts = talk_of(agent, using, THOUGHT.get(template, ""))
+    played = play(agent.command(*words), *texts, using=using, answer=agent.answer)
     played.require_all_learned()
     assert played.rollout.passed
+    assert played.received == len(played.sampled) == 3
     assert len(played.samples) == 1
 
 
-@pytest.mark.parametrize(
-    "words", [("responses",), ("chat",), ("responses", "stream"), ("chat", "stream")], ids="-".join
-)
-@pytest.mark.parametrize("agent", [OPENAI_AGENTS, LANGGRAPH], ids=lambda agent: agent.package)
-@pytest.mark.parametrize("template", ["qwen2_5", "qwen3"])
-def test_others(agent: OutsideAgent, words: tuple[str, ...], template: str) -> None:
-    using = chat(template)
-    thought = "<think>\nHm.\n</think>\n\n" if template == "qwen3" else ""
-    texts = [
-        f"{thought}I look.\n{agent.call(HELLO)}\n{agent.call(HELLO)}",
-        agent.call(HELLO),
-        FENCED,
-    ]
-    played = play(
-        agent.command(*words),
-        *(in_characters(text, using) for text in texts),
-        answer=agent.answer,
-        using=using,
-    )
-    played.require_all_learned()
-    assert played.rollout.passed
-    assert len(played.samples) == 1
-
-
-def test_smol_tools() -> None:
-    agent = SMOLAGENTS
-    texts = [
-        agent.call(HELLO),
-        agent.call(HELLO) + agent.call(HELLO),
-        agent.call(RIGHT, "final_answer"),
-    ]
-    played = play(agent.command(), *map(in_characters, texts))
+def test_an_agent_that_sends_its_calls_back_as_text_is_a_sample_for_each_call() -> None:
+    played = play(SMOLAGENTS.command(), *talk_of(SMOLAGENTS))
     played.require_all_learned()
     assert played.rollout.passed
     assert len(played.samples) == 3
 
 
-def test_smol_code() -> None:
-    agent = SMOLAGENTS
-    texts = [
-        "I look.\n<code>\nprint(run_python('print(3)'))\n</code>",
-        f"<code>\nfinal_answer({RIGHT!r})\n</code>",
-    ]
-    played = play(agent.command("code"), *map(in_characters, texts))
+def test_replies_that_end_at_a_stop_string_are_learned_with_the_tokens_of_that() -> None:
+    looks = "I look.\n<code>\nprint(run_python('print(3)'))\n</code>"
+    ends = f"<code>\nfinal_answer({RIGHT!r})\n</code>"
+    played = play(SMOLAGENTS.command("code"), *map(in_characters, (looks, ends)))
     played.require_all_learned()
     assert played.rollout.passed
     assert len(played.samples) == 2
+
+
+@pytest.mark.parametrize(
+    "reply", ["I think about it.", '<tool_call>\n{"name": "bash", "argum', "", MINI.call("ls")[:-9]]
+)
+def test_a_reply_that_the_agent_drops_is_learned_as_a_branch(reply: str) -> None:
+    played = play(
+        MINI.command(), in_characters(reply), *talk_of(MINI)[1:], answer=MINI.answer
+    )  # fmt: skip
+    played.require_all_learned()
+    assert played.rollout.passed
+    assert len(played.samples) == 2
+
+
+def test_an_agent_whose_budget_is_spent_ends_and_is_judged_by_what_it_left() -> None:
+    played = play(MINI.command(), *talk_of(MINI)[1:2], answer=MINI.answer, turns=1)
+    played.require_all_learned()
+    assert played.rollout.passed
+    assert played.received == 1 + 3

@@ -27,6 +27,8 @@ from tests.agents.served import Speaker
 
 pytestmark = pytest.mark.agents
 AGENTS = [MINI, SMOLAGENTS, OPENAI_AGENTS, LANGGRAPH]
+SOON = ("-c", "model.model_kwargs.timeout=3")
+"""Seconds for which mini-swe-agent waits."""
 RELAY = Path(__file__).parent / "relay.py"
 
 
@@ -53,20 +55,24 @@ def test_an_engine_that_fails_once_is_called_again_by_the_agents_client(
     played = play(agent.command(), first, broken, *others, answer=agent.answer)
     played.require_all_learned()
     assert played.rollout.passed
-    assert len(played.sampled) == 3
+    assert (len(played.sampled), played.received) == (3, 4)
     assert len(played.samples) == agent.samples
 
 
-@pytest.mark.parametrize(("drop", "cut", "piece"), [(0, 2, 4096), (0, 0, 16)], ids=["cut", "slow"])
+def behind_relay(agent: OutsideAgent, drop: int, cut: int, piece: int) -> list[str]:
+    words = [sys.executable, str(RELAY), *map(str, (drop, cut, piece))]
+    return [*words, *agent.command()]
+
+
+@pytest.mark.parametrize(("cut", "piece"), [(2, 4096), (0, 16)], ids=["cut", "slow"])
 @pytest.mark.parametrize("agent", AGENTS, ids=by_package)
 def test_an_answer_that_arrives_in_part_or_slowly_is_sampled_once(
-    agent: OutsideAgent, drop: int, cut: int, piece: int
+    agent: OutsideAgent, cut: int, piece: int
 ) -> None:
-    relay = [sys.executable, str(RELAY), str(drop), str(cut), str(piece)]
-    played = play([*relay, *agent.command()], *talk_of(agent), answer=agent.answer)
+    played = play(behind_relay(agent, 0, cut, piece), *talk_of(agent), answer=agent.answer)
     played.require_all_learned()
     assert played.rollout.passed
-    assert len(played.sampled) == 3
+    assert (len(played.sampled), played.received) == (3, 3 + cut)
     assert len(played.samples) == agent.samples
 
 
@@ -74,18 +80,17 @@ def test_an_answer_that_arrives_in_part_or_slowly_is_sampled_once(
 def test_a_connection_that_drops_while_the_policy_samples_is_joined_by_the_retry(
     agent: OutsideAgent,
 ) -> None:
-    relay = [sys.executable, str(RELAY), "1", "0", "4096"]
-    played = play([*relay, *agent.command()], *talk_of(agent), answer=agent.answer, engine=Patient)
+    command = behind_relay(agent, 1, 0, 4096)
+    played = play(command, *talk_of(agent), answer=agent.answer, engine=Patient)
     played.require_all_learned()
     assert played.rollout.passed
-    assert len(played.sampled) == 3
+    assert (len(played.sampled), played.received) == (3, 4)
     assert len(played.samples) == agent.samples
 
 
 @pytest.mark.parametrize(
     ("agent", "words"),
-    [(MINI, ("-c", "model.model_kwargs.timeout=3")),
-     (MINI, ("--model-class", "litellm_response", "-c", "model.model_kwargs.timeout=3"))],
+    [(MINI, SOON), (MINI, ("--model-class", "litellm_response", *SOON))],
     ids=["with a header", "without"],
 )  # fmt: skip
 def test_a_client_that_gives_up_too_early_joins_its_own_call(
@@ -98,7 +103,7 @@ def test_a_client_that_gives_up_too_early_joins_its_own_call(
 
 
 def flagging(flag: Path) -> Callable[[Sequence[Any], Chat], Speaker]:
-    """An engine that makes a file when its last text is an event, which it waits for."""
+    """An engine that makes a file when its second call begins."""
 
     class Flagging(Speaker):
         async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
