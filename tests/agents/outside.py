@@ -25,6 +25,8 @@ from tests.rollout.talks import ADD, RIGHT, context
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = Path(os.environ.get("ASSAY_AGENTS", ROOT / ".venv-agents"))
 EXAMPLES = ROOT / "examples" / "agents"
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""The command with which mini-swe-agent ends."""
 FENCED = f"```python\n{RIGHT}```"
 
 
@@ -156,7 +158,7 @@ def play(
 MINI = OutsideAgent(
     "mini-swe-agent", ("mini_swe_agent.sh",), "answer.py", "bash", "command",
     f"cat > answer.py <<'EOF'\n{RIGHT}EOF",
-    call_text("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
+    call_text("bash", command=SUBMIT),
 )  # fmt: skip
 SMOLAGENTS = OutsideAgent(
     "smolagents", ("smolagents_steps.py",), last=call_text("final_answer", answer=RIGHT), samples=3

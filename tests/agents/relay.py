@@ -63,4 +63,5 @@ def main(drop: int, cut: int, piece: int, words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:4]), sys.argv[4:]))
+    numbers = map(int, sys.argv[1:4])
+    sys.exit(main(next(numbers), next(numbers), next(numbers), sys.argv[4:]))

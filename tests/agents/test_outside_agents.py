@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from assay.errors import UserError
 from tests.agents.outside import (
     LANGGRAPH,
     MINI,
     OPENAI_AGENTS,
     SMOLAGENTS,
+    SUBMIT,
     OutsideAgent,
     in_characters,
     play,
@@ -80,3 +82,21 @@ def test_an_agent_whose_budget_is_spent_ends_and_is_judged_by_what_it_left() -> 
     played.require_all_learned()
     assert played.rollout.passed
     assert played.received == 1 + 3
+
+
+def test_an_agent_that_reads_calls_from_the_text_needs_a_model_without_tools_only() -> None:
+    def said(command: str) -> list[int]:
+        return in_characters(f"I act.\n```mswea_bash_command\n{command}\n```", using)
+
+    using = chat("smollm2")
+    words = ("-c", "mini_textbased.yaml", "--model-class", "litellm_textbased")
+    texts = [said("ls"), said(MINI.program), said(SUBMIT)]
+    played = play(MINI.command(*words), *texts, using=using, answer=MINI.answer)
+    played.require_all_learned()
+    assert played.rollout.passed
+    assert len(played.samples) == 1
+
+
+def test_tools_that_the_model_cannot_be_shown_stop_the_run_with_the_reason() -> None:
+    with pytest.raises(UserError, match="takes no tools"):
+        play(MINI.command(), "never", using=chat("smollm2"), answer=MINI.answer)

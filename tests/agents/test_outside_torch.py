@@ -48,7 +48,7 @@ def teach(policy: Policy, sample: Sample) -> None:
         if loss < 0.004:
             break
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
     assert loss < 0.004
     policy.model.eval()
