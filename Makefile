@@ -62,7 +62,7 @@ $(AGENTS)/%/installed: constraints-agents/%.txt
 	touch $@
 
 test-agents: install $(patsubst constraints-agents/%.txt,$(AGENTS)/%/installed,$(wildcard constraints-agents/*.txt))
-	$(BIN)/python -m pytest -m agents tests/agents $(PARALLEL)
+	$(BIN)/python -m pytest -m agents -o timeout=1200 tests/agents $(PARALLEL)
 
 # Chromium comes from Debian's package, as root; without it these tests are skipped.
 test-browser: install
