@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from assay.errors import UserError
 from tests.agents.outside import (
     LANGGRAPH,
     MINI,
@@ -95,8 +94,3 @@ def test_an_agent_that_reads_calls_from_the_text_needs_a_model_without_tools_onl
     played.require_all_learned()
     assert played.rollout.passed
     assert len(played.samples) == 1
-
-
-def test_tools_that_the_model_cannot_be_shown_stop_the_run_with_the_reason() -> None:
-    with pytest.raises(UserError, match="takes no tools"):
-        play(MINI.command(), "never", using=chat("smollm2"), answer=MINI.answer)

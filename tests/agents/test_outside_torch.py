@@ -73,8 +73,7 @@ def test_what_a_model_that_knows_nothing_says_is_learned_as_it_was_sampled(
 
 
 @pytest.mark.parametrize(
-    ("agent", "words"), [(MINI, SHORT), (OPENAI_AGENTS, ()), (LANGGRAPH, ())],
-    ids=["mini-swe-agent", "openai-agents", "langgraph"],
+    ("agent", "words"), [(MINI, SHORT), (LANGGRAPH, ())], ids=["mini-swe-agent", "langgraph"]
 )  # fmt: skip
 def test_a_model_that_learned_a_rollout_plays_it_by_itself_in_one_sample(
     agent: OutsideAgent, words: Any, tmp_path: Path

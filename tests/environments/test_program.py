@@ -232,11 +232,14 @@ def test_an_agent_whose_calls_are_all_refused_is_the_users_error_with_the_reason
 def test_an_agent_that_tries_refused_calls_until_its_time_is_over_is_the_users_error(
     tmp_path: Path,
 ) -> None:
-    code = ASK + """
+    code = (
+        ASK
+        + """
 while True:
     try: ask({"role": "robot", "content": ""})
     except urllib.error.HTTPError: __import__("time").sleep(0.2)
 """
+    )
     with pytest.raises(UserError, match="robot"):
         act(tmp_path, code, seconds=6.0)
 
