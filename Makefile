@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 VLLM := .venv-vllm
+AGENTS := .venv-agents
 BIN := $(VENV)/bin
 PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo laptop test test-data test-quick test-long test-integrations test-vllm test-browser test-gpu languages lint fuzz bench clean
+.PHONY: install demo laptop test test-data test-quick test-long test-integrations test-vllm test-agents test-browser test-gpu languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -53,6 +54,15 @@ $(VLLM)/installed: constraints-vllm.txt
 
 test-vllm: install $(VLLM)/installed
 	$(BIN)/python -m pytest -m vllm -o timeout=1200 tests/engines/vllm
+
+# Agents of others, each with its own versions of the same packages.
+$(AGENTS)/%/installed: constraints-agents/%.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+test-agents: install $(patsubst constraints-agents/%.txt,$(AGENTS)/%/installed,$(wildcard constraints-agents/*.txt))
+	$(BIN)/python -m pytest -m agents -o timeout=1200 tests/agents $(PARALLEL)
 
 # Chromium comes from Debian's package, as root; without it these tests are skipped.
 test-browser: install
@@ -121,4 +131,4 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.whole
 
 clean:
-	rm -rf $(VENV) $(VLLM) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(AGENTS) runs .pytest_cache .mypy_cache .ruff_cache

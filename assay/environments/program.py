@@ -132,14 +132,14 @@ def require_calls(
     endpoint: PolicyEndpoint, status: int | None, stderr: str, seconds: float
 ) -> None:
     """Raises the endpoint's failure; UserError for an agent that ended without a call, or whose
-    calls were all refused, which is broken; RolloutLostError for one that called and took no reply
-    that is learned, or had no time to call.
+    calls were all refused, if need be until its time was over: it is broken. RolloutLostError for
+    one that called and took no reply that is learned, or had no time to call.
     """
     if endpoint.failure:
         raise endpoint.failure
     if endpoint.learned:
         return
-    if status is None:
+    if status is None and not endpoint.refusal:
         raise RolloutLostError(f"the agent had no reply of the policy within {seconds:g} s")
     if endpoint.received and not endpoint.refusal:
         raise RolloutLostError(
@@ -149,8 +149,9 @@ def require_calls(
     lines = printable(" ".join(stderr.split())[-SHOWN:]) or "it wrote nothing to standard error"
     refused = f" (the last call was refused: {printable(endpoint.refusal[:SHOWN])})"
     did = f"made no good call{refused}" if endpoint.received else "did not call the policy"
+    ended = f"was ended after {seconds:g} s" if status is None else f"exited with status {status}"
     raise UserError(
-        f"environment 'program': the command ended with exit status {status} and {did}: {lines};"
+        f"environment 'program': the command {ended} and {did}: {lines};"
         " fix environment.command (the agent finds the endpoint in OPENAI_BASE_URL and"
         " OPENAI_API_KEY)"
     )

@@ -229,6 +229,21 @@ def test_an_agent_whose_calls_are_all_refused_is_the_users_error_with_the_reason
         act(tmp_path, ASK + "ask({'role': 'robot', 'content': ''})")
 
 
+def test_an_agent_that_tries_refused_calls_until_its_time_is_over_is_the_users_error(
+    tmp_path: Path,
+) -> None:
+    code = (
+        ASK
+        + """
+while True:
+    try: ask({"role": "robot", "content": ""})
+    except urllib.error.HTTPError: __import__("time").sleep(0.2)
+"""
+    )
+    with pytest.raises(UserError, match="robot"):
+        act(tmp_path, code, seconds=6.0)
+
+
 def test_a_prompt_without_text_is_the_requests_error_and_the_engine_never_gets_it(
     tmp_path: Path,
 ) -> None:

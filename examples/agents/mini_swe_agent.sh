@@ -1,0 +1,19 @@
+#!/bin/sh
+# mini-swe-agent 2.4.6 as it is: its own command, prompts and shell. Words after its path are more options of `mini`.
+#     [environment]
+#     name = "program"
+#     command = ["sh", "examples/agents/mini_swe_agent.sh", ".venv-agents/mini-swe-agent/bin/mini"]
+#     answer = "answer.py"
+set -eu
+mini=$1
+shift
+export MSWEA_CONFIGURED=true              # else it asks for its settings when it starts for the first time
+export MSWEA_COST_TRACKING=ignore_errors  # else each call fails, since nobody knows what the policy costs
+export LITELLM_LOCAL_MODEL_COST_MAP=True  # else litellm asks the network for prices at each start
+export MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT=3  # else it tries a refused call for minutes
+task="$(cat "$ASSAY_TASK")
+
+Write the whole program into the file answer.py."
+# The model's commands have no key with which they could call the policy themselves.
+exec "$mini" -t "$task" -m openai/policy -y --exit-immediately -l 0 -o trajectory.json \
+    -c mini.yaml -c environment.env.OPENAI_API_KEY=none -c environment.env.ANTHROPIC_API_KEY=none "$@"
