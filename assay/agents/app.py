@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
+from math import isfinite
 from typing import Any
 
 from starlette.applications import Starlette
@@ -44,6 +45,8 @@ LARGEST = 2**26
 BYTES_PER_TOKEN, SHORTEST = 64, 2**16
 """A request of more bytes for each token of the context, but at least so many, cannot fit into it:
 it is refused before anything is parsed."""
+DOUBTFUL = (b"\\ud", b"\\uD", b"\xed", b"\0")
+"""Without these bytes a body has no half of a surrogate pair, in ASCII or in UTF-8."""
 GONE = 499
 """nginx's status for a client that hung up; nobody sees it."""
 KEY_HEADERS = ("x-api-key", "api-key")
@@ -93,8 +96,9 @@ async def body_of(request: Request, context_length: int | None) -> bytes:
 def parsed(body: bytes) -> dict[str, Any]:
     """The object of JSON that a body is. Raises RefusedCallError."""
     try:
-        data = json.loads(body)
-        require_portable(data)
+        data = json.loads(body, parse_float=_finite, parse_constant=_finite)
+        if any(mark in body for mark in DOUBTFUL):
+            require_portable(data)
     except (ValueError, RecursionError) as error:
         raise RefusedCallError(f"the body is no JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict):
@@ -102,6 +106,13 @@ def parsed(body: bytes) -> dict[str, Any]:
     if is_deep(data):
         raise RefusedCallError(f"the body is nested deeper than {MOST_DEPTH} lists and objects")
     return data
+
+
+def _finite(number: str) -> float:
+    """A number of JSON. Raises ValueError for NaN, and for one that is too large for a float."""
+    if not isfinite(value := float(number)):
+        raise ValueError(f"{number[:20]} is no finite number")
+    return value
 
 
 def attempt_of(request: Request, body: bytes) -> Attempt:

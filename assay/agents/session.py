@@ -13,6 +13,7 @@ from typing import Any
 
 from assay.agents.calls import CallAnswer, ModelCall, RefusedCallError, Reply
 from assay.agents.canonical import canonical
+from assay.agents.conversations import ConversationCache
 from assay.agents.renderer import CallRenderer, RenderedCall
 from assay.agents.replies import reply_of
 from assay.agents.tree import CallNode, CallTree, Unlearned
@@ -122,6 +123,7 @@ class CallSession:
         """Why the last of the refused calls was."""
         self.sealed = False
         self._renderer = CallRenderer(policy.chat, policy.arguments)
+        self._conversations = ConversationCache()
         self._pending: list[PendingCall] = []
         self._failed: dict[bytes, BaseException] = {}
         self._unretried = Counter[bytes]()
@@ -270,8 +272,9 @@ class CallSession:
 
     async def _sample(self, call: ModelCall, number: int, nodes: list[CallNode]) -> CallAnswer:
         """Samples the replies of a call, and remembers them; all or none."""
+        conversation = self._conversations.read(call.messages)
         form = self._renderer.call_format(call)
-        parent = self.tree.parent_of(call.keys, call.call_ids)
+        parent = self.tree.parent_of(conversation.digests, lambda: call.call_ids)
         rendered = self._renderer.render(call, parent)
         if not rendered.prompt:
             raise RefusedCallError("the messages have no text", param="messages")
@@ -288,8 +291,8 @@ class CallSession:
             ]
             nodes += [
                 CallNode(
-                    number, parent, call.keys, canonical(reply.message), call.tools_key, prompt,
-                    reply.completion, rendered.conversation, reply.calls, reply.call_ids,
+                    number, parent, conversation.keys, canonical(reply.message), call.tools_key,
+                    prompt, reply.completion, rendered.conversation, reply.calls, reply.call_ids,
                     altered=self._is_altered(reply, call),
                 ) for reply in replies
             ]  # fmt: skip
