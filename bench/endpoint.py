@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.endpoint_engine import seconds_of
+from bench.endpoint_engine import MEAN_SECONDS, seconds_of
 
 ROOT = Path(__file__).parent.parent
 SYSTEM = {"role": "system", "content": "You are a careful programmer. " * 30}
@@ -33,7 +33,10 @@ OUTPUT = "\n".join(f"{n}: def parse_line_{n}(self, text): return text" for n in 
 TOOL = {"type": "function", "function": {
     "name": "bash", "description": "Runs a command.",
     "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}  # fmt: skip
-HEAD = "POST {} HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n"
+HEAD = (
+    "POST {} HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {}\r\nX-Wait: {}\r\n"
+    "Content-Length: {}\r\n\r\n"
+)
 
 
 @dataclass(slots=True)
@@ -84,13 +87,15 @@ async def agent(side: Side, address: dict[str, Any], number: int, calls: int) ->
     reader, writer = await asyncio.open_connection("127.0.0.1", address["port"], limit=2**24)
     talk: list[dict[str, Any]] = [SYSTEM, {**TASK, "content": f"{number} {TASK['content']}"}]
     times = []
+    if side.waits:  # agents start within a second
+        await asyncio.sleep(seconds_of(number) - MEAN_SECONDS / 2)
     for turn in range(calls):
         wait = seconds_of(1000 * number + turn) if side.waits else 0.0
         body: dict[str, Any] = {"model": "policy", "messages": talk, "tools": [TOOL]}
         if wait:
             body["user"] = str(wait)
         raw = json.dumps(body).encode()
-        head = HEAD.format(address["path"], address["keys"][number], len(raw)).encode()
+        head = HEAD.format(address["path"], address["keys"][number], wait, len(raw)).encode()
         started = time.perf_counter()
         writer.write(head + raw)
         answer = await reader.readuntil(b"\r\n\r\n")

@@ -126,16 +126,14 @@ async def bare_server() -> AsyncIterator[int]:
     for name in ("prompt_token_ids", "object"):
         del message[name]
     message["choices"][0] |= {"logprobs": None, "token_ids": None}
-    content, clock, calls = json.dumps(message), Clock(), iter(range(10**9))
+    content, clock = json.dumps(message), Clock()
 
     async def answer(request: Request) -> Response:
         await request.body()
-        if waits := request.app.state.waits:
-            await clock.wait(waits(next(calls)))
+        await clock.wait(float(request.headers["x-wait"]))
         return Response(content, media_type="application/json")
 
     app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
-    app.state.waits = None
     config = uvicorn.Config(app, port=0, http="h11", log_level="error", access_log=False)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())

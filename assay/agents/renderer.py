@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,10 +10,17 @@ from typing import Any
 from assay.agents.calls import ModelCall, RefusedCallError, shown_message
 from assay.agents.replies import tools_of
 from assay.agents.tree import CallNode
+from assay.bounded import BoundedDict
 from assay.errors import SettingsError
 from assay.extract.call_formats import CallFormat
 from assay.policy.chat import Chat, as_fields
 from assay.types import Message, Turn
+
+
+FORMATS: BoundedDict[tuple[Chat, str, str], CallFormat] = BoundedDict(
+    64, 8, lambda part: sum(map(len, part[1:])) if isinstance(part, tuple) else 0
+)
+"""Formats of calls: all rollouts of a step have the same tools, and to find out takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,6 @@ class CallRenderer:
     chat: Chat
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """What the chat template gets beside messages and tools."""
-    _form: tuple[str, CallFormat | None] = ("", None)
 
     def render(self, call: ModelCall, parent: CallNode | None) -> RenderedCall:
         """The prompt of a call that continues `parent`'s reply, or begins a conversation.
@@ -87,14 +94,14 @@ class CallRenderer:
         """
         if not call.tools:
             return None
-        if self._form[0] != call.tools_key:
+        key = self.chat, call.tools_key, json.dumps(self.arguments, sort_keys=True, default=repr)
+        if key not in FORMATS:
             arguments = {**self.arguments, "tools": list(call.tools)}
             try:
-                form = self.chat.call_format(tools_of(call.tools), arguments)
+                FORMATS[key] = self.chat.call_format(tools_of(call.tools), arguments)
             except SettingsError as error:
                 raise RefusedCallError(f"tools: {error}", param="tools") from None
-            self._form = call.tools_key, form
-        return self._form[1]
+        return FORMATS[key]
 
 
 def _as_results(parent: CallNode, messages: Sequence[Message]) -> list[Message]:
