@@ -14,7 +14,9 @@ import threading
 import time
 from typing import Any
 
-COMMAND = "sed -n '1,40p' src/parser.py | grep -n 'def ' && python -m pytest -x -q tests/test_parser.py"
+COMMAND = (
+    "sed -n '1,40p' src/parser.py | grep -n 'def ' && python -m pytest -x -q tests/test_parser.py"
+)
 TEXT = "I look at the parser first, then run its tests."
 REPLY = f'{TEXT}\n<tool_call>\n{{"name": "bash", "arguments": {json.dumps({"command": COMMAND})}}}\n</tool_call>'  # noqa: E501
 START, END = 1, 2

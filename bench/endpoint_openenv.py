@@ -1,6 +1,6 @@
 """OpenEnv's CaptureServer as a side of `bench.endpoint`: run with the Python that has `openenv`.
 
-    python bench/endpoint_openenv.py ENGINE_PORT
+python bench/endpoint_openenv.py ENGINE_PORT
 """
 
 import json

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from assay.agents.calls import CallAnswer, RefusedCallError, Reply
 from assay.agents.canonical import MOST_DEPTH, is_deep
 from assay.agents.dialects import AnsweredBody, Dialect
-from assay.agents.dialects.chat_completions import chat_completions, refusal
+from assay.agents.dialects.chat_completions import chat_completions
 from assay.agents.dialects.messages import messages
 from assay.agents.dialects.responses import responses
 from assay.agents.session import (
@@ -52,10 +52,8 @@ GONE = 499
 KEY_HEADERS = ("x-api-key", "api-key")
 """Where a key may stand besides the path and `Authorization: Bearer`."""
 PREFIXES = ("", "/rollout/{key}")
-POLITE = CallAnswer(
-    (), (Reply(FINISHED, "", (), (), Completion(FINISHED, (), (), "stop", ())),)
-)  # fmt: skip
-"""The answer where the budget is used up; it is no reply of the policy, and not recorded."""
+POLITE = Reply(FINISHED, "", (), (), Completion(FINISHED, (), (), "stop", ()))
+"""The reply where the budget is used up; it is none of the policy's, and not recorded."""
 
 
 def session_of(request: Request, sessions: Mapping[str, CallSession | None]) -> CallSession:
@@ -169,7 +167,7 @@ def speak(
             try:
                 answer = await session.answer(call, attempt_of(request, raw), hung_up)
             except FinishedCallError:
-                answer = POLITE
+                answer = CallAnswer((), (POLITE,) * call.count)
             policy = session.policy
             content = dialect.write(AnsweredBody(body, answer, policy.name, policy.chat))
             if body.get("stream"):
@@ -209,6 +207,8 @@ def build(sessions: Mapping[str, CallSession | None]) -> Starlette:
 
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return answered(refusal(status, "there is no such route", None, None), status)
+        path = request.url.path
+        dialect = next((each for each in DIALECTS if each.path in path), chat_completions)
+        return answered(dialect.refusal(status, "there is no such route", None, None), status)
 
     return Starlette(routes=routes, exception_handlers={HTTPException: unknown})

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -280,10 +279,11 @@ class CallSession:
             raise RefusedCallError("the messages have no text", param="messages")
         sampling, prompt = self._sampling(rendered), rendered.prompt
         seeds = [derive(self.seed, number, place) for place in range(call.count)]
-        failures = list[BaseException]()
-        lose = partial(self._lose, failures)
-        requests = [GenerationRequest(prompt, seed, call.stop, self, True, lose) for seed in seeds]
-        completions = await self._all(requests, sampling, failures)
+        lost = list[int]()
+        requests = [
+            GenerationRequest(prompt, seed, call.stop, self, True, lost.append) for seed in seeds
+        ]
+        completions = await self._all(requests, sampling, lost)
         try:
             opened = self.policy.chat.opened(prompt)
             replies = [
@@ -304,24 +304,24 @@ class CallSession:
         return CallAnswer(prompt, tuple(replies))
 
     async def _all(
-        self, requests: list[GenerationRequest], sampling: Sampling, failures: list[BaseException]
+        self, requests: list[GenerationRequest], sampling: Sampling, lost: list[int]
     ) -> list[Completion]:
-        """The completions of all requests. Where one of them fails, the others count as lost, and
-        the failure is added to `failures`.
+        """The completions of all requests. Where one of them fails or is cancelled, all count as
+        lost; `lost` gets the tokens of those that the engine did not end.
         """
         generate = self.policy.generate
         running = [asyncio.ensure_future(generate(request, sampling)) for request in requests]
         try:
             return await asyncio.gather(*running)
         except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError):
-                failures.append(error)
             for task in running:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            whole = sum(task.result().length for task in running
-                        if not task.cancelled() and task.exception() is None)  # fmt: skip
-            self._lose(failures, whole)
+            try:
+                await asyncio.gather(*running, return_exceptions=True)
+            finally:
+                whole = [task.result().length for task in running
+                         if not task.cancelled() and task.exception() is None]  # fmt: skip
+                self.tree.lose(sum(whole + lost), self._reason(error))
             raise
 
     def _sampling(self, rendered: RenderedCall) -> Sampling:
@@ -340,10 +340,11 @@ class CallSession:
             )  # fmt: skip
         return replace(sampling, max_tokens=min(sampling.max_tokens, room))
 
-    def _lose(self, failures: list[BaseException], tokens: int) -> None:
-        """Count the tokens of a completion that was cancelled, or that the engine failed beside."""
-        gone = Unlearned.SEALED if self.sealed else Unlearned.CLIENT_GONE
-        self.tree.lose(tokens, Unlearned.MACHINE if failures else gone)
+    def _reason(self, error: BaseException) -> Unlearned:
+        """Why the tokens of a call that ended so are not learned."""
+        if not isinstance(error, asyncio.CancelledError):
+            return Unlearned.MACHINE
+        return Unlearned.SEALED if self.sealed else Unlearned.CLIENT_GONE
 
     def _is_altered(self, reply: Reply, call: ModelCall) -> bool:
         """Whether the client is shown something else than the tokens say."""
