@@ -23,6 +23,7 @@ from assay.agents.calls import CallAnswer, RefusedCallError, Reply
 from assay.agents.canonical import MOST_DEPTH, is_deep
 from assay.agents.dialects import AnsweredBody, Dialect
 from assay.agents.dialects.chat_completions import chat_completions
+from assay.agents.dialects.generate import generate
 from assay.agents.dialects.messages import messages
 from assay.agents.dialects.responses import responses
 from assay.agents.session import (
@@ -39,7 +40,7 @@ from assay.strict_json import require_portable, strict_json
 from assay.types import Completion
 
 log = logging.getLogger(__name__)
-DIALECTS: tuple[Dialect, ...] = (chat_completions, responses, messages)
+DIALECTS: tuple[Dialect, ...] = (chat_completions, responses, messages, generate)
 LARGEST = 2**26
 """Bytes of the longest request."""
 BYTES_PER_TOKEN, SHORTEST = 64, 2**16

@@ -33,7 +33,7 @@ class ModelCall:
     """What a client asks for."""
 
     messages: tuple[Mapping[str, Any], ...]
-    """As chat APIs have them."""
+    """As chat APIs have them; none where the client has rendered them."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Schemas, as chat templates take them."""
     reads_calls: bool = True
@@ -45,6 +45,8 @@ class ModelCall:
     """How many replies."""
     tools_key: str = ""
     """The tools as a text that is equal for equal ones; empty without any."""
+    ids: tuple[int, ...] = ()
+    """[P] token ids of a prompt that the client has rendered; empty where it sends messages."""
 
     @property
     def call_ids(self) -> frozenset[str]:

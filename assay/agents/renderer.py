@@ -48,6 +48,8 @@ class CallRenderer:
         something else than was sampled, all is rendered anew. Raises RefusedCallError for what the
         chat template refuses.
         """
+        if call.ids:
+            return RenderedCall(self._within_vocabulary(call.ids), ())
         arguments = {**self.arguments, **({"tools": list(call.tools)} if call.tools else {})}
         try:
             if parent is None:
@@ -72,6 +74,15 @@ class CallRenderer:
         turn = Turn(parent.prompt, parent.completion)
         prompt = self.chat.encode_next(turn, parent.conversation, reply, new, arguments)
         return RenderedCall(prompt, conversation)
+
+    def _within_vocabulary(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The ids. Raises RefusedCallError for one that is no token of the policy's."""
+        size = 0 if self.chat.tokenizer is None else len(self.chat.tokenizer)
+        if wrong := [token for token in ids if not 0 <= token < size]:
+            raise RefusedCallError(
+                f"{wrong[0]} is none of the policy's {size} tokens", param="token_ids"
+            )
+        return ids
 
     def _shown(self, node: CallNode) -> Message:
         """A reply as a later prompt shows it where the template renders it anew."""

@@ -265,7 +265,7 @@ class CallSession:
         ):
             return
         self._polite += 1
-        if self._polite > MOST_POLITE:
+        if self._polite > MOST_POLITE or call.ids:  # a text that nobody sampled has no ids
             raise RefusedCallError("the rollout's budget is used up", 409, "budget_used_up")
         raise FinishedCallError
 
@@ -273,7 +273,10 @@ class CallSession:
         """Samples the replies of a call, and remembers them; all or none."""
         conversation = self._conversations.read(call.messages)
         form = self._renderer.call_format(call)
-        parent = self.tree.parent_of(conversation.digests, lambda: call.call_ids)
+        parent = (
+            self.tree.extended_by(call.ids) if call.ids
+            else self.tree.parent_of(conversation.digests, lambda: call.call_ids)
+        )  # fmt: skip
         rendered = self._renderer.render(call, parent)
         if not rendered.prompt:
             raise RefusedCallError("the messages have no text", param="messages")

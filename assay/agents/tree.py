@@ -48,7 +48,7 @@ class CallNode:
     parent: CallNode | None
     """The reply that its request continues; None where a conversation begins."""
     keys: tuple[str, ...]
-    """The canonical messages of its request."""
+    """The canonical messages of its request; none where its client sent token ids."""
     reply_key: str
     """The canonical message of its reply."""
     tools_key: str
@@ -70,7 +70,7 @@ class CallNode:
     latest: int = 0
     """The number of the last call that descends from it."""
     end: bytes = b""
-    """The digest of its request's messages and its reply."""
+    """The digest of its request's messages and its reply; empty without messages."""
 
     def __post_init__(self) -> None:
         if not self.end and self.keys:
@@ -80,6 +80,19 @@ class CallNode:
     def tokens(self) -> tuple[int, ...]:
         """[T] its prompt and what was sampled."""
         return self.prompt + self.completion.tokens
+
+    @property
+    def length(self) -> int:
+        """How many tokens its prompt and its reply have."""
+        return len(self.prompt) + len(self.completion.tokens)
+
+    def is_beginning_of(self, prompt: tuple[int, ...]) -> bool:
+        """Whether a prompt begins with its prompt and what was sampled."""
+        start = len(self.prompt)
+        return (
+            prompt[start : self.length] == self.completion.tokens
+            and prompt[:start] == self.prompt
+        )  # fmt: skip
 
     @property
     def extends(self) -> bool:
@@ -118,6 +131,15 @@ class CallTree:
                     not ids.isdisjoint(node.call_ids), node.delivered, node.number
                 ))  # fmt: skip
         return None
+
+    def extended_by(self, prompt: tuple[int, ...]) -> CallNode | None:
+        """The reply that a prompt of token ids continues: of the most tokens, its prompt's and its
+        own, that the prompt begins with. Of equal ones, one that a client has taken, and the last.
+        """
+        nodes = sorted(
+            self.nodes, key=lambda node: (node.length, node.delivered, node.number), reverse=True
+        )
+        return next((node for node in nodes if node.is_beginning_of(prompt)), None)
 
     def add(self, node: CallNode) -> None:
         """Remember a reply."""
@@ -234,8 +256,10 @@ def _descending(node: CallNode) -> Iterator[CallNode]:
 
 def _begins_like(root: CallNode, first: CallNode) -> bool:
     """Whether a conversation begins with the messages of the first one; a system prompt that the
-    agent rewrote does not count.
+    agent rewrote does not count. Where one of them is token ids, their prompts are compared.
     """
+    if not (root.keys and first.keys):
+        return root.prompt[: len(first.prompt)] == first.prompt
     ours, theirs = _without_system(root.keys), _without_system(first.keys)
     if not theirs:
         ours, theirs = root.keys, first.keys
