@@ -179,8 +179,8 @@ def growth(sides: Sequence[Side], options: argparse.Namespace) -> None:
         for side in sides:
             rounds = [asyncio.run(rollouts(side, 16, calls, 4)) for _ in range(options.rounds)]
             cpu = spread([each.cpu_per_call for each in rounds])
-            print(f"| {side.name} | {calls} | {cpu} | {max(each.mib for each in rounds) / 16:.2f} |",
-                  flush=True)  # fmt: skip
+            mib = max(each.mib for each in rounds) / 16
+            print(f"| {side.name} | {calls} | {cpu} | {mib:.2f} |", flush=True)
 
 
 def many(sides: Sequence[Side], options: argparse.Namespace) -> None:
@@ -188,9 +188,12 @@ def many(sides: Sequence[Side], options: argparse.Namespace) -> None:
     print()
     for side in sides:
         done = asyncio.run(rollouts(side, options.rollouts, options.calls, options.at_once))
-        print(f"{side.name}: {options.rollouts} rollouts of {options.calls} calls:"
-              f" {len(done.added) / done.seconds:.0f} calls/s, {done.cpu_per_call:.2f} ms of CPU"
-              f" time a call, {done.mib / options.rollouts:.2f} MiB a rollout", flush=True)  # fmt: skip
+        rate, mib = len(done.added) / done.seconds, done.mib / options.rollouts
+        print(
+            f"{side.name}: {options.rollouts} rollouts of {options.calls} calls:"
+            f" {rate:.0f} calls/s, {done.cpu_per_call:.2f} ms of CPU time a call, {mib:.2f} MiB a rollout",
+            flush=True,
+        )
 
 
 def torch(sides: Sequence[Side], options: argparse.Namespace) -> None:

@@ -18,8 +18,10 @@ COMMAND = (
     "sed -n '1,40p' src/parser.py | grep -n 'def ' && python -m pytest -x -q tests/test_parser.py"
 )
 TEXT = "I look at the parser first, then run its tests."
-REPLY = f'{TEXT}\n<tool_call>\n{{"name": "bash", "arguments": {json.dumps({"command": COMMAND})}}}\n</tool_call>'  # noqa: E501
+CALL = json.dumps({"name": "bash", "arguments": {"command": COMMAND}})
+REPLY = f"{TEXT}\n<tool_call>\n{CALL}\n</tool_call>"
 START, END = 1, 2
+HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 MEAN_SECONDS = 1.0
 """How long a call of the engine that waits takes, on average."""
 
@@ -77,8 +79,8 @@ def completion(body: dict[str, Any]) -> dict[str, Any]:
     for message in body["messages"]:
         prompt += [*ids_of(message), END, START]
     function = {"name": "bash", "arguments": json.dumps({"command": COMMAND})}
-    message: dict[str, Any] = {"role": "assistant", "content": TEXT, "tool_calls": [
-        {"id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}]}  # fmt: skip
+    call = {"id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}
+    message: dict[str, Any] = {"role": "assistant", "content": TEXT, "tool_calls": [call]}
     sampled = [*ids_of(message), END]
     logprobs = [{"token": f"token_id:{token}", "logprob": -0.5, "bytes": None, "top_logprobs": []}
                 for token in sampled]  # fmt: skip
@@ -112,8 +114,7 @@ async def serve() -> None:
                 await clock.wait(float(body.get("user") or 0))
                 content = completion(body) if raw else {"object": "list", "data": []}
                 data = json.dumps(content).encode()
-                head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
-                writer.write(head.encode() + b"\r\n\r\n" + data)
+                writer.write(HEAD.format(len(data)).encode() + data)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()

@@ -91,7 +91,7 @@ def report(**answer: Any) -> None:
 
 
 async def serve_policy(policy: Policy, engine: TorchEngine | None) -> None:
-    """assay's endpoint before an engine."""
+    """Serve the policy's endpoint before an engine."""
     measured, server = MeasuredEngine(policy, engine), PolicyServer()
     served = ServedPolicy(measured.generate, policy.chat, Sampling(200 if engine is None else 16))
     async with AsyncExitStack() as always:

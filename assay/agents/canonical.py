@@ -1,7 +1,7 @@
 """When two messages are the same message: clients send replies back rewritten in small ways."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 

@@ -16,7 +16,6 @@ from assay.extract.call_formats import CallFormat
 from assay.policy.chat import Chat, as_fields
 from assay.types import Message, Turn
 
-
 FORMATS: BoundedDict[tuple[Chat, str, str], CallFormat] = BoundedDict(
     64, 8, lambda part: sum(map(len, part[1:])) if isinstance(part, tuple) else 0
 )

@@ -24,8 +24,8 @@ VALUES = ["", "{}", '{"n": 1}', '{"n":1}', {"n": 1}, {"n": True}, {"n": 1.0}, {"
 MESSAGES: list[dict[str, Any]] = [
     ASK, {**ASK, "content": [{"type": "text", "text": ASK["content"]}]},
     {"role": "assistant", "content": ""}, {"role": "assistant", "content": None},
-    {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": {"n": 1}}},
-    {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": {"n": True}}},
+    {"role": "assistant", "function_call": {"name": "f", "arguments": {"n": 1}}},
+    {"role": "assistant", "function_call": {"name": "f", "arguments": {"n": True}}},
     {"role": "tool", "tool_call_id": "1", "content": "a.py"}, *map(calling, VALUES),
 ]  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""vLLM's route of token ids, `/inference/v1/generate`, as the training client of verifiers calls it:
-ids in, ids out. The client renders and parses; the policy samples as it does for any call.
+"""vLLM's route of token ids, as the training client of verifiers calls it: ids in, ids out. The
+client renders and parses; the policy samples as it does for any call.
 """
 
 from __future__ import annotations
