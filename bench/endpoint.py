@@ -189,11 +189,10 @@ def many(sides: Sequence[Side], options: argparse.Namespace) -> None:
     for side in sides:
         done = asyncio.run(rollouts(side, options.rollouts, options.calls, options.at_once))
         rate, mib = len(done.added) / done.seconds, done.mib / options.rollouts
-        print(
-            f"{side.name}: {options.rollouts} rollouts of {options.calls} calls:"
-            f" {rate:.0f} calls/s, {done.cpu_per_call:.2f} ms of CPU time a call, {mib:.2f} MiB a rollout",
-            flush=True,
+        what = (
+            f"{side.name}: {options.rollouts} rollouts of {options.calls} calls: {rate:.0f} calls/s"
         )
+        print(f"{what}, {done.cpu_per_call:.2f} ms of CPU time a call, {mib:.2f} MiB a rollout")
 
 
 def torch(sides: Sequence[Side], options: argparse.Namespace) -> None:

@@ -130,7 +130,8 @@ def test_a_template_that_may_show_a_message_by_others_than_its_neighbours_is_not
     [
         LOOP + "{{ m.role }}{{ m.content }}{% endfor %}",
         "{% set rest = messages %}{% if messages[0].role == 'system' %}"
-        "{% set rest = messages[1:] %}{% endif %}{% for m in rest %}{{ loop.previtem.role }}{{ m.content }}{% endfor %}",
+        "{% set rest = messages[1:] %}{% endif %}"
+        "{% for m in rest %}{{ loop.previtem.role }}{{ m.content }}{% endfor %}",
         "{% macro shown(x) %}<{{ x }}>{% endmacro %}" + LOOP + "{{ shown(m.content) }}{% endfor %}",
         LOOP + "{% if loop.index0 == 0 %}<s>{% endif %}{% for c in m.tool_calls %}"
         "{{ loop.index0 }}{{ c.name }}{% endfor %}{% endfor %}",
