@@ -141,6 +141,7 @@ SMALLEST = {
     "admission": "--seeds 1 --epochs 0.1",
     "attacks": "--only deep",
     "demo": "--seeds 1 --recipe small.toml --folder runs",
+    "endpoint": "--rounds 1 --calls 2 --at-once 2 --rollouts 3 --turns 2",
     "evalplus": "--rounds 1 --every 100 --workers 1",
     "hostile": "--runs 40 --slots 2",
     "interpreter": "--open 5 --rounds 3",

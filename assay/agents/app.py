@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
+from math import isfinite
 from typing import Any
 
 from starlette.applications import Starlette
@@ -21,7 +22,8 @@ from starlette.routing import Route
 from assay.agents.calls import CallAnswer, RefusedCallError, Reply
 from assay.agents.canonical import MOST_DEPTH, is_deep
 from assay.agents.dialects import AnsweredBody, Dialect
-from assay.agents.dialects.chat_completions import chat_completions, refusal
+from assay.agents.dialects.chat_completions import chat_completions
+from assay.agents.dialects.generate import generate
 from assay.agents.dialects.messages import messages
 from assay.agents.dialects.responses import responses
 from assay.agents.session import (
@@ -38,21 +40,21 @@ from assay.strict_json import require_portable, strict_json
 from assay.types import Completion
 
 log = logging.getLogger(__name__)
-DIALECTS: tuple[Dialect, ...] = (chat_completions, responses, messages)
+DIALECTS: tuple[Dialect, ...] = (chat_completions, responses, messages, generate)
 LARGEST = 2**26
 """Bytes of the longest request."""
 BYTES_PER_TOKEN, SHORTEST = 64, 2**16
 """A request of more bytes for each token of the context, but at least so many, cannot fit into it:
 it is refused before anything is parsed."""
+DOUBTFUL = (b"\\ud", b"\\uD", b"\xed", b"\0")
+"""Without these bytes a body has no half of a surrogate pair, in ASCII or in UTF-8."""
 GONE = 499
 """nginx's status for a client that hung up; nobody sees it."""
 KEY_HEADERS = ("x-api-key", "api-key")
 """Where a key may stand besides the path and `Authorization: Bearer`."""
 PREFIXES = ("", "/rollout/{key}")
-POLITE = CallAnswer(
-    (), (Reply(FINISHED, "", (), (), Completion(FINISHED, (), (), "stop", ())),)
-)  # fmt: skip
-"""The answer where the budget is used up; it is no reply of the policy, and not recorded."""
+POLITE = Reply(FINISHED, "", (), (), Completion(FINISHED, (), (), "stop", ()))
+"""The reply where the budget is used up; it is none of the policy's, and not recorded."""
 
 
 def session_of(request: Request, sessions: Mapping[str, CallSession | None]) -> CallSession:
@@ -93,8 +95,9 @@ async def body_of(request: Request, context_length: int | None) -> bytes:
 def parsed(body: bytes) -> dict[str, Any]:
     """The object of JSON that a body is. Raises RefusedCallError."""
     try:
-        data = json.loads(body)
-        require_portable(data)
+        data = json.loads(body, parse_float=_finite, parse_constant=_finite)
+        if any(mark in body for mark in DOUBTFUL):
+            require_portable(data)
     except (ValueError, RecursionError) as error:
         raise RefusedCallError(f"the body is no JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict):
@@ -102,6 +105,13 @@ def parsed(body: bytes) -> dict[str, Any]:
     if is_deep(data):
         raise RefusedCallError(f"the body is nested deeper than {MOST_DEPTH} lists and objects")
     return data
+
+
+def _finite(number: str) -> float:
+    """A number of JSON. Raises ValueError for NaN, and for one that is too large for a float."""
+    if not isfinite(value := float(number)):
+        raise ValueError(f"{number[:20]} is no finite number")
+    return value
 
 
 def attempt_of(request: Request, body: bytes) -> Attempt:
@@ -158,7 +168,7 @@ def speak(
             try:
                 answer = await session.answer(call, attempt_of(request, raw), hung_up)
             except FinishedCallError:
-                answer = POLITE
+                answer = CallAnswer((), (POLITE,) * call.count)
             policy = session.policy
             content = dialect.write(AnsweredBody(body, answer, policy.name, policy.chat))
             if body.get("stream"):
@@ -198,6 +208,8 @@ def build(sessions: Mapping[str, CallSession | None]) -> Starlette:
 
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return answered(refusal(status, "there is no such route", None, None), status)
+        path = request.url.path
+        dialect = next((each for each in DIALECTS if each.path in path), chat_completions)
+        return answered(dialect.refusal(status, "there is no such route", None, None), status)
 
     return Starlette(routes=routes, exception_handlers={HTTPException: unknown})

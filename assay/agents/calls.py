@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.agents.canonical import ROLES, arguments_of, canonical, functions_of, text_of
+from assay.agents.canonical import ROLES, arguments_of, functions_of, text_of
 from assay.errors import UserError
 from assay.files import encodable
 from assay.types import Completion, Message, ToolCall
@@ -33,9 +33,7 @@ class ModelCall:
     """What a client asks for."""
 
     messages: tuple[Mapping[str, Any], ...]
-    """As chat APIs have them."""
-    keys: tuple[str, ...]
-    """Their canonical forms."""
+    """As chat APIs have them; none where the client has rendered them."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Schemas, as chat templates take them."""
     reads_calls: bool = True
@@ -45,6 +43,10 @@ class ModelCall:
     stop: tuple[str, ...] = ()
     count: int = 1
     """How many replies."""
+    tools_key: str = ""
+    """The tools as a text that is equal for equal ones; empty without any."""
+    ids: tuple[int, ...] = ()
+    """[P] token ids of a prompt that the client has rendered; empty where it sends messages."""
 
     @property
     def call_ids(self) -> frozenset[str]:
@@ -54,11 +56,6 @@ class ModelCall:
         ids = [each.get("id") for each in calls if isinstance(each, dict)]
         ids += [message.get("tool_call_id") for message in self.messages]
         return frozenset(each for each in ids if isinstance(each, str))
-
-    @property
-    def tools_key(self) -> str:
-        """The tools as a text that is equal for equal ones; empty without any."""
-        return json.dumps(self.tools, sort_keys=True) if self.tools else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +104,11 @@ class CallAnswer:
 def model_call(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **changes: Any
 ) -> ModelCall:
-    """A call of messages in the chat API's form. Raises RefusedCallError for messages that cannot
-    be shown to the policy.
-    """
+    """A call of messages in the chat API's form. Raises RefusedCallError without any."""
     if not messages:
         raise RefusedCallError("`messages` is empty", param="messages")
-    try:
-        keys = tuple(map(canonical, messages))
-    except (ValueError, AttributeError) as error:
-        raise RefusedCallError(f"messages: {error}", param="messages") from None
-    return ModelCall(tuple(messages), keys, tuple(tools), **changes)
+    tools_key = json.dumps(tools, sort_keys=True) if tools else ""
+    return ModelCall(tuple(messages), tuple(tools), tools_key=tools_key, **changes)
 
 
 def shown_message(message: Mapping[str, Any]) -> Message:

@@ -1,7 +1,7 @@
 """When two messages are the same message: clients send replies back rewritten in small ways."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -95,9 +95,10 @@ def canonical(message: Mapping[str, Any]) -> str:
     return json.dumps([ROLES.get(role, role), text, calls], sort_keys=True)
 
 
-def chain(keys: Sequence[str]) -> Iterator[bytes]:
-    """The digest of each beginning of a conversation, from its first message to all of them."""
-    digest = b""
+def chain(keys: Iterable[str], digest: bytes = b"") -> Iterator[bytes]:
+    """The digest of each beginning of a conversation, from its first message to all of them;
+    `digest`: of the messages before the first.
+    """
     for key in keys:
         digest = blake2b(digest + key.encode(), digest_size=16).digest()
         yield digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 from assay.agents.calls import ModelCall, RefusedCallError, shown_message
 from assay.agents.replies import tools_of
 from assay.agents.tree import CallNode
+from assay.bounded import BoundedDict
 from assay.errors import SettingsError
 from assay.extract.call_formats import CallFormat
 from assay.policy.chat import Chat, as_fields
 from assay.types import Message, Turn
+
+FORMATS: BoundedDict[tuple[Chat, str, str], CallFormat] = BoundedDict(
+    64, 8, lambda part: sum(map(len, part[1:])) if isinstance(part, tuple) else 0
+)
+"""Formats of calls: all rollouts of a step have the same tools, and to find out takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,6 @@ class CallRenderer:
     chat: Chat
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """What the chat template gets beside messages and tools."""
-    _form: tuple[str, CallFormat | None] = ("", None)
 
     def render(self, call: ModelCall, parent: CallNode | None) -> RenderedCall:
         """The prompt of a call that continues `parent`'s reply, or begins a conversation.
@@ -41,6 +47,8 @@ class CallRenderer:
         something else than was sampled, all is rendered anew. Raises RefusedCallError for what the
         chat template refuses.
         """
+        if call.ids:
+            return RenderedCall(self._within_vocabulary(call.ids), ())
         arguments = {**self.arguments, **({"tools": list(call.tools)} if call.tools else {})}
         try:
             if parent is None:
@@ -66,6 +74,15 @@ class CallRenderer:
         prompt = self.chat.encode_next(turn, parent.conversation, reply, new, arguments)
         return RenderedCall(prompt, conversation)
 
+    def _within_vocabulary(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The ids. Raises RefusedCallError for one that is no token of the policy's."""
+        size = 0 if self.chat.tokenizer is None else len(self.chat.tokenizer)
+        if wrong := [token for token in ids if not 0 <= token < size]:
+            raise RefusedCallError(
+                f"{wrong[0]} is none of the policy's {size} tokens", param="token_ids"
+            )
+        return ids
+
     def _shown(self, node: CallNode) -> Message:
         """A reply as a later prompt shows it where the template renders it anew."""
         named_calls = [
@@ -87,14 +104,14 @@ class CallRenderer:
         """
         if not call.tools:
             return None
-        if self._form[0] != call.tools_key:
+        key = self.chat, call.tools_key, json.dumps(self.arguments, sort_keys=True, default=repr)
+        if key not in FORMATS:
             arguments = {**self.arguments, "tools": list(call.tools)}
             try:
-                form = self.chat.call_format(tools_of(call.tools), arguments)
+                FORMATS[key] = self.chat.call_format(tools_of(call.tools), arguments)
             except SettingsError as error:
                 raise RefusedCallError(f"tools: {error}", param="tools") from None
-            self._form = call.tools_key, form
-        return self._form[1]
+        return FORMATS[key]
 
 
 def _as_results(parent: CallNode, messages: Sequence[Message]) -> list[Message]:

@@ -7,12 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from typing import Any
 
 from assay.agents.calls import CallAnswer, ModelCall, RefusedCallError, Reply
 from assay.agents.canonical import canonical
+from assay.agents.conversations import ConversationCache
 from assay.agents.renderer import CallRenderer, RenderedCall
 from assay.agents.replies import reply_of
 from assay.agents.tree import CallNode, CallTree, Unlearned
@@ -122,6 +122,7 @@ class CallSession:
         """Why the last of the refused calls was."""
         self.sealed = False
         self._renderer = CallRenderer(policy.chat, policy.arguments)
+        self._conversations = ConversationCache()
         self._pending: list[PendingCall] = []
         self._failed: dict[bytes, BaseException] = {}
         self._unretried = Counter[bytes]()
@@ -264,23 +265,28 @@ class CallSession:
         ):
             return
         self._polite += 1
-        if self._polite > MOST_POLITE:
+        if self._polite > MOST_POLITE or call.ids:  # a text that nobody sampled has no ids
             raise RefusedCallError("the rollout's budget is used up", 409, "budget_used_up")
         raise FinishedCallError
 
     async def _sample(self, call: ModelCall, number: int, nodes: list[CallNode]) -> CallAnswer:
         """Samples the replies of a call, and remembers them; all or none."""
+        conversation = self._conversations.read(call.messages)
         form = self._renderer.call_format(call)
-        parent = self.tree.parent_of(call.keys, call.call_ids)
+        parent = (
+            self.tree.extended_by(call.ids) if call.ids
+            else self.tree.parent_of(conversation.digests, lambda: call.call_ids)
+        )  # fmt: skip
         rendered = self._renderer.render(call, parent)
         if not rendered.prompt:
             raise RefusedCallError("the messages have no text", param="messages")
         sampling, prompt = self._sampling(rendered), rendered.prompt
         seeds = [derive(self.seed, number, place) for place in range(call.count)]
-        failures = list[BaseException]()
-        lose = partial(self._lose, failures)
-        requests = [GenerationRequest(prompt, seed, call.stop, self, True, lose) for seed in seeds]
-        completions = await self._all(requests, sampling, failures)
+        lost = list[int]()
+        requests = [
+            GenerationRequest(prompt, seed, call.stop, self, True, lost.append) for seed in seeds
+        ]
+        completions = await self._all(requests, sampling, lost)
         try:
             opened = self.policy.chat.opened(prompt)
             replies = [
@@ -288,8 +294,8 @@ class CallSession:
             ]
             nodes += [
                 CallNode(
-                    number, parent, call.keys, canonical(reply.message), call.tools_key, prompt,
-                    reply.completion, rendered.conversation, reply.calls, reply.call_ids,
+                    number, parent, conversation.keys, canonical(reply.message), call.tools_key,
+                    prompt, reply.completion, rendered.conversation, reply.calls, reply.call_ids,
                     altered=self._is_altered(reply, call),
                 ) for reply in replies
             ]  # fmt: skip
@@ -301,24 +307,24 @@ class CallSession:
         return CallAnswer(prompt, tuple(replies))
 
     async def _all(
-        self, requests: list[GenerationRequest], sampling: Sampling, failures: list[BaseException]
+        self, requests: list[GenerationRequest], sampling: Sampling, lost: list[int]
     ) -> list[Completion]:
-        """The completions of all requests. Where one of them fails, the others count as lost, and
-        the failure is added to `failures`.
+        """The completions of all requests. Where one of them fails or is cancelled, all count as
+        lost; `lost` gets the tokens of those that the engine did not end.
         """
         generate = self.policy.generate
         running = [asyncio.ensure_future(generate(request, sampling)) for request in requests]
         try:
             return await asyncio.gather(*running)
         except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError):
-                failures.append(error)
             for task in running:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            whole = sum(task.result().length for task in running
-                        if not task.cancelled() and task.exception() is None)  # fmt: skip
-            self._lose(failures, whole)
+            try:
+                await asyncio.gather(*running, return_exceptions=True)
+            finally:
+                whole = [task.result().length for task in running
+                         if not task.cancelled() and task.exception() is None]  # fmt: skip
+                self.tree.lose(sum(whole + lost), self._reason(error))
             raise
 
     def _sampling(self, rendered: RenderedCall) -> Sampling:
@@ -337,10 +343,11 @@ class CallSession:
             )  # fmt: skip
         return replace(sampling, max_tokens=min(sampling.max_tokens, room))
 
-    def _lose(self, failures: list[BaseException], tokens: int) -> None:
-        """Count the tokens of a completion that was cancelled, or that the engine failed beside."""
-        gone = Unlearned.SEALED if self.sealed else Unlearned.CLIENT_GONE
-        self.tree.lose(tokens, Unlearned.MACHINE if failures else gone)
+    def _reason(self, error: BaseException) -> Unlearned:
+        """Why the tokens of a call that ended so are not learned."""
+        if not isinstance(error, asyncio.CancelledError):
+            return Unlearned.MACHINE
+        return Unlearned.SEALED if self.sealed else Unlearned.CLIENT_GONE
 
     def _is_altered(self, reply: Reply, call: ModelCall) -> bool:
         """Whether the client is shown something else than the tokens say."""

@@ -5,7 +5,7 @@ balance of its tokens.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -48,7 +48,7 @@ class CallNode:
     parent: CallNode | None
     """The reply that its request continues; None where a conversation begins."""
     keys: tuple[str, ...]
-    """The canonical messages of its request."""
+    """The canonical messages of its request; none where its client sent token ids."""
     reply_key: str
     """The canonical message of its reply."""
     tools_key: str
@@ -69,19 +69,30 @@ class CallNode:
     children: list[CallNode] = field(default_factory=list)
     latest: int = 0
     """The number of the last call that descends from it."""
+    end: bytes = b""
+    """The digest of its request's messages and its reply; empty without messages."""
 
-    @property
-    def root(self) -> CallNode:
-        """The first reply of its conversation."""
-        node = self
-        while node.parent is not None:
-            node = node.parent
-        return node
+    def __post_init__(self) -> None:
+        if not self.end and self.keys:
+            *_, self.end = chain((*self.keys, self.reply_key))
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """[T] its prompt and what was sampled."""
         return self.prompt + self.completion.tokens
+
+    @property
+    def length(self) -> int:
+        """How many tokens its prompt and its reply have."""
+        return len(self.prompt) + len(self.completion.tokens)
+
+    def is_beginning_of(self, prompt: tuple[int, ...]) -> bool:
+        """Whether a prompt begins with its prompt and what was sampled."""
+        start = len(self.prompt)
+        return (
+            prompt[start : self.length] == self.completion.tokens
+            and prompt[:start] == self.prompt
+        )  # fmt: skip
 
     @property
     def extends(self) -> bool:
@@ -105,17 +116,30 @@ class CallTree:
         """Tokens that were sampled for calls without a reply."""
         self._ends: defaultdict[bytes, list[CallNode]] = defaultdict(list)
 
-    def parent_of(self, keys: Sequence[str], call_ids: Set[str] = frozenset()) -> CallNode | None:
+    def parent_of(
+        self, digests: Sequence[bytes], call_ids: Callable[[], Set[str]] = frozenset
+    ) -> CallNode | None:
         """The reply that a request continues: of the longest conversation, reply included, that
-        its messages begin with. Of equal ones, which may differ in their thoughts, the one whose
-        calls have ids that stand in the request; then one that a client has taken, and the last.
+        its messages begin with; `digests` are those of its beginnings. Of equal ones, which may
+        differ in their thoughts, the one whose calls have ids that stand in the request; then one
+        that a client has taken, and the last.
         """
-        for digest in reversed([*chain(keys)]):
+        for digest in reversed(digests):
             if nodes := self._ends.get(digest):
+                ids = call_ids() if len(nodes) > 1 else frozenset[str]()
                 return max(nodes, key=lambda node: (
-                    not call_ids.isdisjoint(node.call_ids), node.delivered, node.number
+                    not ids.isdisjoint(node.call_ids), node.delivered, node.number
                 ))  # fmt: skip
         return None
+
+    def extended_by(self, prompt: tuple[int, ...]) -> CallNode | None:
+        """The reply that a prompt of token ids continues: of the most tokens, its prompt's and its
+        own, that the prompt begins with. Of equal ones, one that a client has taken, and the last.
+        """
+        nodes = sorted(
+            self.nodes, key=lambda node: (node.length, node.delivered, node.number), reverse=True
+        )
+        return next((node for node in nodes if node.is_beginning_of(prompt)), None)
 
     def add(self, node: CallNode) -> None:
         """Remember a reply."""
@@ -124,7 +148,7 @@ class CallTree:
         while self._most and len(self.nodes) > 1 and self._is_full(self._most):
             self._forget(self.nodes.popleft())
         self.sampled += node.completion.length
-        self._ends[_end_of(node)].append(node)
+        self._ends[node.end].append(node)
         if node.parent is not None:
             node.parent.children.append(node)
         ancestor: CallNode | None = node
@@ -142,10 +166,10 @@ class CallTree:
 
     def _forget(self, node: CallNode) -> None:
         self._tokens -= len(node.tokens)
-        nodes = self._ends[_end_of(node)]
+        nodes = self._ends[node.end]
         nodes.remove(node)
         if not nodes:
-            del self._ends[_end_of(node)]
+            del self._ends[node.end]
         for child in node.children:
             child.parent = None
 
@@ -161,11 +185,19 @@ class CallTree:
             roots, key=lambda node: (trusts and not node.tools_key, node.number), default=None
         )
 
-    def reason(self, node: CallNode) -> Unlearned | None:
-        """Why a reply is not learned; None if it is."""
-        first, root = self.first, node.root
-        if not (node.delivered or node.children):
-            return Unlearned.ABANDONED
+    def reasons(self) -> dict[CallNode, Unlearned | None]:
+        """Of each reply, why it is not learned; None if it is."""
+        first, reasons = self.first, dict[CallNode, Unlearned | None]()
+        for node in self.nodes:  # parents stand before their children
+            of_root = reasons[node.parent] if node.parent else self._root_reason(node, first)
+            reasons[node] = of_root
+        return {
+            node: reason if node.delivered or node.children else Unlearned.ABANDONED
+            for node, reason in reasons.items()
+        }
+
+    def _root_reason(self, root: CallNode, first: CallNode | None) -> Unlearned | None:
+        """Why the replies of a conversation are not learned that somebody took."""
         if first is None or _begins_like(root, first):
             return None
         if first.tools_key and not root.tools_key:
@@ -177,7 +209,8 @@ class CallTree:
         the last call comes last, so the last reply is the one that the agent ended with.
         """
         roots = sorted((node for node in self.nodes if node.parent is None), key=_latest)
-        return [node for root in roots for node in _descending(root) if self.reason(node) is None]
+        reasons = self.reasons()
+        return [node for root in roots for node in _descending(root) if reasons[node] is None]
 
     def turns(self) -> tuple[Turn, ...]:
         """The replies to learn as turns of a rollout. Where a prompt does not begin with the tokens
@@ -203,8 +236,8 @@ def balance(tree: CallTree) -> Counter[str]:
     """
     counts = Counter[str]({LEARNED: 0})
     counts.update({str(reason): tokens for reason, tokens in tree.lost.items()})
-    for node in tree.nodes:
-        counts[str(tree.reason(node) or LEARNED)] += node.completion.length
+    for node, reason in tree.reasons().items():
+        counts[str(reason or LEARNED)] += node.completion.length
     return counts
 
 
@@ -221,14 +254,12 @@ def _descending(node: CallNode) -> Iterator[CallNode]:
         open_nodes += sorted(node.children, key=_latest, reverse=True)
 
 
-def _end_of(node: CallNode) -> bytes:
-    return [*chain((*node.keys, node.reply_key))][-1]
-
-
 def _begins_like(root: CallNode, first: CallNode) -> bool:
     """Whether a conversation begins with the messages of the first one; a system prompt that the
-    agent rewrote does not count.
+    agent rewrote does not count. Where one of them is token ids, their prompts are compared.
     """
+    if not (root.keys and first.keys):
+        return root.prompt[: len(first.prompt)] == first.prompt
     ours, theirs = _without_system(root.keys), _without_system(first.keys)
     if not theirs:
         ours, theirs = root.keys, first.keys

@@ -54,8 +54,8 @@ class GenerationRequest:
     """Whether the rollout may have another turn. The prompt of that begins with this prompt and
     completion, so an engine may keep the keys and values of both."""
     lose: Callable[[int], None] | None = None
-    """Called with the number of tokens of a completion that is cancelled, where the engine knows
-    it."""
+    """Called with the number of tokens of a completion that is cancelled, that the engine fails or
+    that cannot be used, as far as that is known."""
 
 
 def find_stop(text: str, stop: Sequence[str]) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from assay.errors import SettingsError
 from assay.extract.call_formats import CallFormat, call_formats
 from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END, answer
 from assay.policy.call_style import CallStyle, call_style
+from assay.policy.local_template import is_local
 from assay.policy.rendering import rendered
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, kept_marks
 from assay.policy.turn_ends import ANSWER, QUESTION, TurnEnds, turn_ends
@@ -111,6 +112,36 @@ class Chat:
             ended = sampled[-1] in self.stop_tokens
             texts = "".join(message.content for message in following)
             return (*sampled, *self.encode_reply("", not ended), *self.encode_reply(texts, False))
+        rest, near = None, (*before[:2], *before[-2:])
+        if len(near) < len(before) and self._is_local(arguments):
+            with suppress(SettingsError):  # it may miss a message that is left out
+                rest = self._rest(near, reply, following, arguments)
+        if rest is None:
+            rest = self._rest(before, reply, following, arguments)
+        if rest is None:
+            warn_once(
+                "the chat template rewrites earlier messages (it drops thoughts, for example): what"
+                " follows in such a rollout is a sample of its own"
+            )
+            whole = self.render((*before, reply, *following), arguments)
+            return encode(self.tokenizer, whole)
+        if self._is_replaced(sampled[-1], rest, arguments):
+            return sampled[:-1] + encode(self.tokenizer, rest.lstrip())
+        return sampled + self._after(sampled[-1], rest)
+
+    def _is_local(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the template shows each message by itself, its neighbours and the first one."""
+        template = self.tokenizer.chat_template
+        named = isinstance(template, str) and "chat_template" not in arguments
+        return named and self.call_style.ids == "free" and is_local(template)
+
+    def _rest(
+        self, before: Sequence[Message], reply: Message, following: Sequence[Message],
+        arguments: Mapping[str, Any],
+    ) -> str | None:  # fmt: skip
+        """What the template writes behind a reply; None where it shows an earlier message otherwise
+        than it was.
+        """
         whole = self.render((*before, reply, *following), arguments)
         if "tool_calls" in reply.fields:  # what was sampled stands for them as it is
             rest = self._after_calls(reply, following, arguments)
@@ -119,16 +150,8 @@ class Chat:
             probe = (Message("user", QUESTION), Message("assistant", ANSWER), *following)
             rest = self.render(probe, arguments).partition(ANSWER)[2]
             joined = self.render(before, arguments) + reply.content + rest
-            stays = "".join(joined.split()) == "".join(whole.split())
-        if rest is None or not stays:
-            warn_once(
-                "the chat template rewrites earlier messages (it drops thoughts, for example): what"
-                " follows in such a rollout is a sample of its own"
-            )
-            return encode(self.tokenizer, whole)
-        if self._is_replaced(sampled[-1], rest, arguments):
-            return sampled[:-1] + encode(self.tokenizer, rest.lstrip())
-        return sampled + self._after(sampled[-1], rest)
+            stays = joined == whole or "".join(joined.split()) == "".join(whole.split())
+        return rest if stays else None
 
     def _after_calls(
         self, reply: Message, following: Sequence[Message], arguments: Mapping[str, Any]

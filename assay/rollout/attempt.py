@@ -177,6 +177,8 @@ class Dialogue:
         with context.generation:
             completion = await context.engine.generate(request, sampling)
         if not all(map(math.isfinite, completion.logprobs)):
+            if request.lose:
+                request.lose(completion.length)
             raise MachineError(
                 f"the engine ({type(context.engine).__name__}) gave a log-probability that is not a"
                 f" finite number (task {self.task.id}); check the model in float32 (policy.dtype,"

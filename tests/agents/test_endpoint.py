@@ -496,6 +496,8 @@ async def test_a_budget_that_is_used_up_gets_a_polite_answer_that_is_not_recorde
         assert "tool_calls" not in choice["message"]
         stream = (await agent.post(USER, first, USER, stream=True)).text
         assert stream.endswith("data: [DONE]\n\n")
+        both = (await agent.post(USER, first, USER, n=2)).json()["choices"]
+        assert [choice["index"] for choice in both] == [0, 1]
         assert len(agent.session.tree.nodes) == 1
         for _ in range(60):
             response = await agent.post(USER, first, USER)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from assay.agents.calls import model_call
+from assay.agents.canonical import canonical
 from assay.agents.renderer import CallRenderer
 from assay.agents.replies import reply_of
 from assay.agents.tree import CallNode
@@ -20,7 +21,7 @@ def test_a_hosted_model_gets_its_calls_back_in_the_apis_fields_with_their_result
     first = renderer.render(call, None)
     completion = Completion(f"I look.\n{LS}", (), (), "stop", (), counted=9)
     reply = reply_of(completion, renderer.call_format(call), call)
-    node = CallNode(0, None, call.keys, "", call.tools_key, first.prompt, completion,
+    node = CallNode(0, None, (canonical(USER),), "", call.tools_key, first.prompt, completion,
                     first.conversation, reply.calls, reply.call_ids)  # fmt: skip
     result = {"role": "tool", "tool_call_id": reply.call_ids[0], "content": "a.py"}
     after = model_call([USER, reply.message, result], [BASH])

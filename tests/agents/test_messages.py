@@ -103,3 +103,24 @@ async def test_an_error_is_in_anthropics_form(body: dict[str, Any], status: int)
         )
         assert stranger.status_code == 401
         assert stranger.json()["type"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("POST", "messages/count_tokens", 404, "not_found_error"),
+        ("POST", "messages/batches", 404, "not_found_error"),
+        ("GET", "messages", 405, "invalid_request_error"),
+    ],
+)
+@in_loop
+async def test_a_route_that_is_missing_below_messages_says_so_in_anthropics_form(
+    method: str, path: str, status: int, kind: str
+) -> None:
+    async with serving() as agent:
+        response = await agent.http.request(method, f"{agent.url}/{path}")
+        assert response.status_code == status
+        assert response.json()["type"] == "error"
+        assert response.json()["error"]["type"] == kind
+        other = await agent.http.get(f"{agent.url}/chat/completions")
+        assert "type" not in other.json()

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from assay.agents.canonical import canonical
+from assay.agents.canonical import canonical, chain
 from assay.agents.tree import LEARNED, CallNode, CallTree, PaidRoots, Unlearned, balance
 from assay.rollout.samples import to_samples
 from assay.types import Completion, Rollout, Score, Task
@@ -97,7 +97,7 @@ class Calls:
         """A call with these words as messages. `cut`: tokens of the prompt that differ."""
         keys = tuple(prompt.split())
         tokens = numbers(keys)
-        parent = self.tree.parent_of(keys)
+        parent = self.tree.parent_of([*chain(keys)])
         if parent:  # as the renderer does: stored ids, and those of what was added
             tokens = parent.tokens + numbers(keys[len(parent.keys) + 1 :])
         tokens = (0,) * cut + tokens[cut:]
@@ -228,7 +228,7 @@ def test_a_whole_reply_that_nobody_took_is_abandoned_and_equal_ones_that_were_ta
     calls.call("u1", "a1", delivered=False)
     calls.call("u1", "a1")
     calls.call("u1", "a1")
-    assert calls.tree.parent_of(("u1", "a1", "u2")) is calls.tree.nodes[2]
+    assert calls.tree.parent_of([*chain(("u1", "a1", "u2"))]) is calls.tree.nodes[2]
     assert calls.balance == {LEARNED: 4, "abandoned": 2}
     assert [sum(mask) for _, mask in calls.samples()] == [2, 2]
 
@@ -272,7 +272,7 @@ def test_a_tree_that_forgets_keeps_few_tokens_and_always_the_newest_reply(
         tree.add(CallNode(number, None, keys, "a", "", (0,) * length, completion))
         kept = [len(node.prompt) for node in tree.nodes]
         assert kept == [[5], [5, 5], [5, 5, 5], [50], [5]][number]
-    assert tree.parent_of(("u3", "a")) is None
+    assert tree.parent_of([*chain(("u3", "a"))]) is None
 
 
 def test_a_tree_that_remembers_few_calls_forgets_the_oldest() -> None:
@@ -281,5 +281,5 @@ def test_a_tree_that_remembers_few_calls_forgets_the_oldest() -> None:
     nodes = [CallNode(n, None, (f"u{n}",), f"a{n}", "", (0,), completion) for n in range(3)]
     for node in nodes:
         tree.add(node)
-    assert tree.parent_of(("u0", "a0")) is None
-    assert tree.parent_of(("u2", "a2")) is nodes[2]
+    assert tree.parent_of([*chain(("u0", "a0"))]) is None
+    assert tree.parent_of([*chain(("u2", "a2"))]) is nodes[2]

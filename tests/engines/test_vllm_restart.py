@@ -157,6 +157,29 @@ def test_on_a_weight_update_running_requests_continue_on_the_new_weights(
     asyncio.run(test())
 
 
+def test_a_request_that_is_cancelled_tells_the_tokens_that_servers_have_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        _, engine = served_by(tmp_path, monkeypatch)
+        await engine.load(engine._policy, 0)
+        lost = list[int]()
+        request = GenerationRequest((1,), 0, lose=lost.append)
+        work = asyncio.create_task(engine.generate(request, Sampling(10_000)))
+        while not engine._fleet.servers[0].client.running:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        await engine.load(engine._policy, 1)  # interrupts it, so a first part is answered
+        answered = engine.tokens_generated
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        assert lost == [answered]
+        assert answered > 0
+        await engine.close()
+
+    asyncio.run(test())
+
+
 class Broken:
     """A process that does not start again."""
 

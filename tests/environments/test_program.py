@@ -14,7 +14,7 @@ import pytest
 from assay.errors import MachineError, SettingsError, UserError
 from assay.rollout.samples import to_samples, token_balance
 from assay.types import Rollout, Verdict
-from tests.rollout.talks import RIGHT, WRONG, Writer, talk
+from tests.rollout.talks import RIGHT, WRONG, Overflowing, Writer, plain, talk
 
 ASK = """
 import json, os, sys, urllib.request
@@ -52,6 +52,14 @@ class Silent(Writer):
 class Failing(Writer):
     async def generate(self, request: Any, sampling: Any) -> Any:
         raise MachineError("the engine is gone")
+
+
+class OverflowingOnce(Overflowing):
+    """Its first completion has a log-probability that is no number."""
+
+    async def generate(self, request: Any, sampling: Any) -> Any:
+        engine = super() if not self.requests else super(Overflowing, self)
+        return await engine.generate(request, sampling)
 
 
 def act(
@@ -147,6 +155,18 @@ def test_an_engine_that_fails_is_the_machines_failure_whatever_the_agent_does(
     code = ASK + "try: ask(task)\nexcept Exception as error: print(error)"
     with pytest.raises(MachineError, match="the engine is gone"):
         act(tmp_path, code, engine=Failing)
+
+
+def test_the_tokens_of_a_completion_whose_log_probabilities_are_no_numbers_are_the_machines(
+    tmp_path: Path,
+) -> None:
+    code = ASK + "\ntry: ask(task)\nexcept OSError: print(ask(task)['content'])"
+    rollout, _ = act(tmp_path, code, WRONG, RIGHT, engine=OverflowingOnce)
+    assert rollout.passed
+    lost = len(plain().encode_reply(WRONG))
+    assert rollout.unlearned == {"machine": lost}
+    counts = token_balance([[rollout]], [[rollout]])
+    assert counts == {"tokens/machine": lost, "tokens/learned": rollout.length}
 
 
 def test_an_agent_whose_time_is_over_is_judged_as_it_is_and_leaves_no_process(

@@ -91,7 +91,7 @@ class TorchEngine:
         self._resume()
         try:
             return await row.result
-        except asyncio.CancelledError:
+        except BaseException:
             if request.lose:
                 request.lose(len(row.tokens))
             raise

@@ -105,7 +105,17 @@ class VllmEngine:
         """Generate one completion. Raises MachineError if servers keep dying, SettingsError if they
         refuse the request.
         """
-        row, completion = PendingCompletion(request, sampling), None
+        row = PendingCompletion(request, sampling)
+        try:
+            return await self._complete(row)
+        except BaseException:
+            if request.lose:  # what a server has sampled since its last answer is not known
+                request.lose(len(row.tokens))
+            raise
+
+    async def _complete(self, row: PendingCompletion) -> Completion:
+        """Generate a completion, on one server after another where servers die."""
+        request, completion = row.request, None
         stop_tokens = sorted(self._stop_checker.chat.stop_tokens)
         while not completion:
             server = self._fleet.least_loaded(request.prompt)
@@ -116,7 +126,7 @@ class VllmEngine:
                         raise server.failure
                     if not server.is_usable:
                         continue
-                    left = replace(sampling, max_tokens=row.tokens_left)
+                    left = replace(row.sampling, max_tokens=row.tokens_left)
                     server.generating += 1
                     try:
                         chunk = await server.client.generate(

@@ -1,0 +1,71 @@
+"""The canonical messages of requests. A client sends its whole history with each call: the messages
+that a request shares with one before are compared, and nothing of them is worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.agents.calls import RefusedCallError
+from assay.agents.canonical import canonical, chain
+
+RECENT = 4
+"""Requests of a rollout whose messages are kept: of the agent and of sub-agents beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages of a request."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    keys: tuple[str, ...]
+    """Their canonical forms."""
+    digests: tuple[bytes, ...]
+    """Of each beginning, from the first message to all of them."""
+
+
+class ConversationCache:
+    """The last requests of one rollout. It is bounded by RECENT bodies, and ends with its rollout.
+    What is kept is compared whole, never by a digest.
+    """
+
+    def __init__(self) -> None:
+        self._recent: list[Conversation] = []
+
+    def read(self, messages: Sequence[Mapping[str, Any]]) -> Conversation:
+        """The messages with their canonical forms. Raises RefusedCallError for messages that cannot
+        be shown to the policy.
+        """
+        shared, before = 0, None
+        for recent in self._recent:
+            count = _shared(recent.messages, messages)
+            if count > shared:
+                shared, before = count, recent
+            if count == len(recent.messages):
+                break
+        keys = before.keys[:shared] if before else ()
+        digests = before.digests[:shared] if before else ()
+        try:
+            new = tuple(map(canonical, messages[shared:]))
+        except (ValueError, AttributeError) as error:
+            raise RefusedCallError(f"messages: {error}", param="messages") from None
+        digests += tuple(chain(new, digests[-1] if digests else b""))
+        read = Conversation((*messages,), (*keys, *new), digests)
+        others = [each for each in self._recent if each is not before or shared < len(each.keys)]
+        self._recent = [read, *others][:RECENT]
+        return read
+
+
+def _shared(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> int:
+    """With how many equal messages two conversations begin."""
+    count = 0
+    for our, their in zip(ours, theirs, strict=False):
+        if our != their:
+            break
+        # In Python 1 == 1.0 == True, which are other arguments of a call.
+        if our.get("role") == "assistant" and repr(our) != repr(their):
+            break
+        count += 1
+    return count
