@@ -107,6 +107,7 @@ bench: fuzz $(VLLM)/installed
 	HF_HUB_OFFLINE=1 $(BIN)/python -m bench.tables humaneval mbpp:all
 	$(BIN)/python -m bench.serve
 	$(BIN)/python -m bench.crowd
+	$(BIN)/python -m bench.endpoint
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.products

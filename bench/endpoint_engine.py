@@ -76,14 +76,16 @@ def ids_of(message: dict[str, Any]) -> list[int]:
 def completion(body: dict[str, Any]) -> dict[str, Any]:
     """The answer to a chat completion, with vLLM's token ids."""
     prompt = [START]
-    for message in body["messages"]:
-        prompt += [*ids_of(message), END, START]
+    for sent in body["messages"]:
+        prompt += [*ids_of(sent), END, START]
     function = {"name": "bash", "arguments": json.dumps({"command": COMMAND})}
     call = {"id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}
     message: dict[str, Any] = {"role": "assistant", "content": TEXT, "tool_calls": [call]}
     sampled = [*ids_of(message), END]
-    logprobs = [{"token": f"token_id:{token}", "logprob": -0.5, "bytes": None, "top_logprobs": []}
-                for token in sampled]  # fmt: skip
+    logprobs: list[dict[str, Any]] = [
+        {"token": f"token_id:{token}", "logprob": -0.5, "bytes": None, "top_logprobs": []}
+        for token in sampled
+    ]
     return {
         "id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": "policy",
         "prompt_token_ids": prompt,

@@ -58,19 +58,19 @@ class MeasuredEngine:
         self._engine, self._clock = engine, Clock()
         self.sessions: list[CallSession] = []
         self.waits = False
-        self.own: dict[object, list[float]] = {}
+        self.times: dict[object, list[float]] = {}
 
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
-        own = self.own[request.rollout]
+        times = self.times[request.rollout]
         if self._engine is None:
             session = self.sessions.index(request.rollout)  # type: ignore[arg-type]
             if self.waits:
-                await self._clock.wait(seconds_of(1000 * session + len(own)))
-            own.append(0.0)
+                await self._clock.wait(seconds_of(1000 * session + len(times)))
+            times.append(0.0)
             return self._text
         started = time.perf_counter()
         completion = await self._engine.generate(request, sampling)
-        own.append(time.perf_counter() - started)
+        times.append(time.perf_counter() - started)
         return completion
 
 
@@ -100,8 +100,8 @@ async def serve_policy(policy: Policy, engine: TorchEngine | None) -> None:
         async for order in orders():
             if order["do"] == "look":
                 nodes = sum(len(session.tree.nodes) for session in measured.sessions)
-                own = [measured.own[session] for session in measured.sessions]
-                report(nodes=nodes, engine=own)
+                times = [measured.times[session] for session in measured.sessions]
+                report(nodes=nodes, engine=times)
                 continue
             await opened.aclose()
             opened, count = AsyncExitStack(), order["sessions"]
@@ -109,7 +109,7 @@ async def serve_policy(policy: Policy, engine: TorchEngine | None) -> None:
             measured.sessions = [
                 CallSession(served, n, CallLimits(10_000, 1e9)) for n in range(count)
             ]
-            measured.own = {session: [] for session in measured.sessions}
+            measured.times = {session: [] for session in measured.sessions}
             addresses = [
                 await opened.enter_async_context(server.open(session))
                 for session in measured.sessions

@@ -56,11 +56,12 @@ MODULES = {
     """,
     "extract": "fences thoughts statements call_formats edits",
     "policy": "onednn lora adapters checkpoints tokenizer gguf source tiny call_style rendering"
-    " turn_ends chat layers head packed forward load_model classifier critic reference",
+    " turn_ends local_template chat layers head packed forward load_model classifier critic"
+    " reference",
     "viewer": "file_cache parse page rollout_index suspects folders query questions"
     " page_server single_page",
-    "agents": "reaper canonical calls replies tree renderer session dialects app uvicorn_server"
-    " server",
+    "agents": "reaper canonical calls histories replies tree renderer session dialects app"
+    " uvicorn_server server",
     "engines": "base completions openai torch vllm open_engine",
     "engines/torch": "sampling prefill fused cuda_graphs layer_cache kv_cache cache_probe"
     " decode_loop engine",

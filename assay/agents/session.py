@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.agents.calls import CallAnswer, ModelCall, RefusedCallError, Reply
 from assay.agents.canonical import canonical
-from assay.agents.conversations import ConversationCache
+from assay.agents.histories import HistoryCache
 from assay.agents.renderer import CallRenderer, RenderedCall
 from assay.agents.replies import reply_of
 from assay.agents.tree import CallNode, CallTree, Unlearned
@@ -122,7 +122,7 @@ class CallSession:
         """Why the last of the refused calls was."""
         self.sealed = False
         self._renderer = CallRenderer(policy.chat, policy.arguments)
-        self._conversations = ConversationCache()
+        self._conversations = HistoryCache()
         self._pending: list[PendingCall] = []
         self._failed: dict[bytes, BaseException] = {}
         self._unretried = Counter[bytes]()

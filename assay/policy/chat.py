@@ -132,8 +132,8 @@ class Chat:
     def _is_local(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the template shows each message by itself, its neighbours and the first one."""
         template = self.tokenizer.chat_template
-        named = isinstance(template, str) and "chat_template" not in arguments
-        return named and self.call_style.ids == "free" and is_local(template)
+        is_own = isinstance(template, str) and "chat_template" not in arguments
+        return is_own and self.call_style.ids == "free" and is_local(template)
 
     def _rest(
         self, before: Sequence[Message], reply: Message, following: Sequence[Message],

@@ -30,7 +30,8 @@ def is_local(template: str) -> bool:
         tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
     except TemplateSyntaxError:
         return False
-    if tree.find(tuple(getattr(nodes, name) for name in REFUSED)):
+    refused = [kind for name in REFUSED if issubclass(kind := getattr(nodes, name), nodes.Node)]
+    if any(tree.find(kind) for kind in refused):
         return False
     if any(name.name in STATEFUL for name in tree.find_all(nodes.Name)):
         return False

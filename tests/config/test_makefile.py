@@ -62,8 +62,10 @@ def test_bench_runs_every_measurement() -> None:
     shown = subprocess.run(
         ["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    for file in (file for file in (ROOT / "bench").glob("*.py") if "__main__" in file.read_text()):
-        assert f"-m bench.{file.stem} " in f"{shown} ".replace("\n", " \n")
+    sources = {file.stem: file.read_text() for file in (ROOT / "bench").glob("*.py")}
+    for name in (name for name, source in sources.items() if "__main__" in source):
+        by_another = any(f'"bench.{name}"' in source for source in sources.values())
+        assert by_another or f"-m bench.{name} " in f"{shown} ".replace("\n", " \n")
 
 
 def test_a_quick_run_has_the_tests_of_what_a_change_touches_and_all_where_it_may_touch_all() -> (

@@ -58,7 +58,7 @@ class OverflowingOnce(Overflowing):
     """Its first completion has a log-probability that is no number."""
 
     async def generate(self, request: Any, sampling: Any) -> Any:
-        engine = super() if not self.requests else super(Overflowing, self)
+        engine: Any = super() if not self.requests else super(Overflowing, self)
         return await engine.generate(request, sampling)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from assay.agents.calls import RefusedCallError
 from assay.agents.canonical import canonical, chain
-from assay.agents.conversations import RECENT, ConversationCache
+from assay.agents.histories import RECENT, HistoryCache
 
 ASK = {"role": "user", "content": "List the files."}
 
@@ -31,7 +31,7 @@ MESSAGES: list[dict[str, Any]] = [
 
 
 def test_requests_in_any_order_have_the_keys_that_each_alone_has() -> None:
-    draw, cache, talk = random.Random(0), ConversationCache(), list[dict[str, Any]]()
+    draw, cache, talk = random.Random(0), HistoryCache(), list[dict[str, Any]]()
     for _ in range(3000):
         talk = talk[: draw.randint(0, len(talk))] if draw.random() < 0.3 else list(talk)
         talk += [draw.choice(MESSAGES)]
@@ -43,7 +43,7 @@ def test_requests_in_any_order_have_the_keys_that_each_alone_has() -> None:
 
 
 def test_a_longer_request_shares_the_texts_of_the_one_before_even_beside_sub_agents() -> None:
-    cache = ConversationCache()
+    cache = HistoryCache()
     talks = [[{**ASK, "content": f"{n}" * 50}] for n in range(RECENT)]
     firsts = [cache.read(talk) for talk in talks]
     for first, talk in zip(firsts, talks, strict=True):
@@ -54,7 +54,7 @@ def test_a_longer_request_shares_the_texts_of_the_one_before_even_beside_sub_age
 
 
 def test_a_message_that_is_none_is_refused_and_leaves_the_others_alone() -> None:
-    cache = ConversationCache()
+    cache = HistoryCache()
     cache.read([ASK])
     with pytest.raises(RefusedCallError):
         cache.read([ASK, {"role": "user", "content": 3}])

@@ -16,7 +16,7 @@ RECENT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class History:
     """The messages of a request."""
 
     messages: tuple[Mapping[str, Any], ...]
@@ -26,15 +26,15 @@ class Conversation:
     """Of each beginning, from the first message to all of them."""
 
 
-class ConversationCache:
+class HistoryCache:
     """The last requests of one rollout. It is bounded by RECENT bodies, and ends with its rollout.
     What is kept is compared whole, never by a digest.
     """
 
     def __init__(self) -> None:
-        self._recent: list[Conversation] = []
+        self._recent: list[History] = []
 
-    def read(self, messages: Sequence[Mapping[str, Any]]) -> Conversation:
+    def read(self, messages: Sequence[Mapping[str, Any]]) -> History:
         """The messages with their canonical forms. Raises RefusedCallError for messages that cannot
         be shown to the policy.
         """
@@ -52,7 +52,7 @@ class ConversationCache:
         except (ValueError, AttributeError) as error:
             raise RefusedCallError(f"messages: {error}", param="messages") from None
         digests += tuple(chain(new, digests[-1] if digests else b""))
-        read = Conversation((*messages,), (*keys, *new), digests)
+        read = History((*messages,), (*keys, *new), digests)
         others = [each for each in self._recent if each is not before or shared < len(each.keys)]
         self._recent = [read, *others][:RECENT]
         return read
