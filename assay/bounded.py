@@ -16,6 +16,8 @@ P = ParamSpec("P")
 MIB = 1 << 20
 WHOLE = (str, bytes, bytearray, int, float, type, type(sys))
 """What holds nothing else, or is shared by the whole program."""
+PLAIN, LISTS = frozenset((str, bytes, int, float, bool, type(None))), frozenset((list, tuple))
+"""What most data is made of: to ask the abstract classes takes ten times as long."""
 
 
 def size_of(value: object) -> int:
@@ -29,9 +31,10 @@ def size_of(value: object) -> int:
             continue
         counted.add(id(part))
         total += sys.getsizeof(part)
-        if isinstance(part, WHOLE):
+        kind = type(part)
+        if kind in PLAIN or isinstance(part, WHOLE):
             continue
-        if isinstance(part, Mapping):
+        if isinstance(part, dict) or (kind not in LISTS and isinstance(part, Mapping)):
             left += [*part.keys(), *part.values()]
         elif isinstance(part, list | tuple | Set):
             left += part

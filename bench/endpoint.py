@@ -128,8 +128,11 @@ async def rollouts(side: Side, count: int, calls: int, at_once: int) -> Round:
     result.seconds = time.perf_counter() - started
     after = side.order(do="look")
     engine = after["engine"] or [[0.0] * calls] * count
-    result.added = [total - inside for number in range(count)
-                    for total, inside in zip(began[number], engine[number], strict=True)]  # fmt: skip
+    result.added = [
+        total - inside
+        for number in range(count)
+        for total, inside in zip(began[number], engine[number], strict=True)
+    ]
     result.cpu, result.mib = after["cpu"] - before["cpu"], after["mib"] - before["mib"]
     assert after["nodes"] in (0, count * calls), after
     return result

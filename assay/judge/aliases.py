@@ -33,6 +33,8 @@ class Aliases:
 
     def add(self, answer: Any) -> bool:
         """Remember the objects of an answer. Returns whether the test or an answer had one."""
+        if type(answer) in BARE_OR_FLOAT:
+            return False
         repeated, left = False, [answer]
         while left and self._left > 0:
             value = left.pop()

@@ -322,8 +322,11 @@ class Arrivals:
         """By id: generators and coroutines that stand for the program's. A test that drops one
         closes it."""
         self._connection = connection
-        objects = Objects(connection, self.opaque, lambda data: self.unpacker.inner(data))
-        self.objects = objects if connection.job["objects"] else None
+        self.objects = (
+            Objects(connection, self.opaque, lambda data: self.unpacker.inner(data))
+            if connection.job["objects"]
+            else None
+        )
         """Where there may be classes of the program's, and so objects."""
         data: dict[str, Callable[[Json], Any]] = {"opaque": self.opaque, "numpy": self._numpy}
         self.unpacker = Unpacker({

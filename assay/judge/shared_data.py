@@ -77,6 +77,8 @@ class SharedObjects:
         """The objects that are new, or that this side has changed since it last reported; those
         that it no longer holds; and changed files.
         """
+        if not (self._held or self._table or self.files):
+            return [[], [], self._packer.pack([])]
         new = {number for number, _ in self._table}
         for number, (value, before) in reversed([*self._held.items()]):  # parts come first
             if number not in new and (now := self._text(value)) != before:
@@ -103,6 +105,9 @@ class SharedObjects:
         """
         try:
             table, dropped, files = changes
+            if not (table or dropped or self.files):
+                self.new = set()
+                return set()
             self.new = {number for number, _ in table if number not in self._held}
             for number, packed in table:
                 value = unpack(packed)

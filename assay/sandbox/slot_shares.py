@@ -77,9 +77,9 @@ class SlotShares:
 
     def begin(self, queued: QueuedProgram) -> None:
         """A program starts. Where it could do so because slots are reserved, they stay so."""
-        now, weight = self._clock(), self.weight(queued)
+        now = self._clock()
         for heavier, until in self._reserved_until.items():
-            if weight < heavier and now < until and self._is_full(heavier):
+            if now < until and self.weight(queued) < heavier and self._is_full(heavier):
                 self._reserved_until[heavier] = now + RESERVE_SECONDS
         self._started[queued.client][queued.number] = now
 
@@ -96,15 +96,14 @@ class SlotShares:
         it starts only where it need not be, or after a while.
         """
         now = self._clock()
-        full = {weight for weight in self._most if self._is_full(weight)}
-        closed = {weight for weight in full if now < self._reserved_until[weight]}
+        reserved = (weight for weight, until in self._reserved_until.items() if now < until)
+        closed = [weight for weight in reserved if self._is_full(weight)]
 
         def may(queued: QueuedProgram) -> bool:
-            weight = self.weight(queued)
-            if any(weight >= least for least in closed):
+            if closed and self.weight(queued) >= min(closed):
                 return False
             has_waited = now >= queued.stopped_at + RESERVE_SECONDS
-            return not queued.was_stopped or has_waited or Weight.HEAVY not in full
+            return not queued.was_stopped or has_waited or not self._is_full(Weight.HEAVY)
 
         return may
 
