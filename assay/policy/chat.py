@@ -27,7 +27,6 @@ CHANNEL = "<|channel|>"
 PROBE = "printf '%s\\n' \"$x\" <<E\n\t{a: \u00e9}\nE"
 """An argument that a chat template and the tokenizer must give back unchanged."""
 PLAIN_PROBE = "ls -la"
-NO_CALLS = "setting 'environment.tool_calls' = 'template': the model's chat template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,7 @@ class Chat:
         Raises SettingsError where no format fits.
         """
         if not self.takes("tools"):
-            raise SettingsError(f"{NO_CALLS} takes no tools; use 'text'")
+            raise SettingsError("the model's chat template takes no tools")
         # Some templates show one call alone, and some write no escapes.
         for value, count in ((PROBE, 2), (PROBE, 1), (PLAIN_PROBE, 2), (PLAIN_PROBE, 1)):
             calls = count * tuple(
@@ -208,8 +207,8 @@ class Chat:
                     form.write(calls) not in text, sum(mark not in text for mark in form.marks)
                 ))  # fmt: skip
         raise SettingsError(
-            f"{NO_CALLS} writes tool calls in a format that assay does not read; register it in a"
-            " plug-in (docs/own.md), or use 'text'"
+            "the model's chat template writes tool calls in a format that assay does not read;"
+            " register it in a plug-in (docs/own.md)"
         )
 
     def _shown(self, calls: Sequence[ToolCall], arguments: Mapping[str, Any]) -> str:

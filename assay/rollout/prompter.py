@@ -15,6 +15,7 @@ from assay.policy.call_style import styled
 from assay.policy.chat import Chat, as_fields, as_results
 from assay.rollout.samples import dialogues
 from assay.tasks.rows import warn_once
+from assay.tools import Tool
 from assay.types import Completion, Message, Sample, Task, ToolCall, Turn, as_dicts
 
 T = TypeVar("T")
@@ -42,8 +43,15 @@ class Prompter:
                 )
         if tools := self.environment.tools:
             by_template = self.environment.tool_calls == "template"
-            form = self.chat.call_format(tools, self._arguments()) if by_template else None
+            form = self._format_of_template(tools) if by_template else None
             object.__setattr__(self, "call_format", form or text_format(*tools))
+
+    def _format_of_template(self, tools: Sequence[Tool]) -> CallFormat:
+        try:
+            return self.chat.call_format(tools, self._arguments())
+        except SettingsError as error:
+            why = f"setting 'environment.tool_calls' = 'template': {error}; or use 'text'"
+            raise SettingsError(why) from None
 
     def _arguments(self, task: Task | None = None) -> dict[str, Any]:
         """What the chat template gets beside the messages: the tools of the environment, and of the

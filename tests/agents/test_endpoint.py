@@ -6,14 +6,18 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from assay.agents.calls import RefusedCallError, model_call
+from assay.agents.renderer import CallRenderer
 from assay.engines.base import Sampling
 from assay.errors import MachineError
 from tests.agents.served import BASH, LS, PWD, SYSTEM, USER, chat, serving
+from tests.policy.test_tool_templates import NO_TOOLS, chat_of
 
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -538,6 +542,15 @@ async def test_a_request_that_cannot_be_answered_is_refused_in_openais_form(
         error = response.json()["error"]
         assert (error["type"], error["param"]) == ("invalid_request_error", param)
         assert not agent.session.tree.nodes
+
+
+@pytest.mark.parametrize("name", sorted(NO_TOOLS))
+def test_tools_that_the_chat_template_cannot_show_are_refused_for_what_they_are(
+    name: str, tmp_path: Path
+) -> None:
+    renderer = CallRenderer(chat_of(tmp_path, name))
+    with pytest.raises(RefusedCallError, match=r"^tools: the model's chat template takes no tools"):
+        renderer.call_format(model_call([USER], [BASH]))
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{", '{"messages": NaN', "[" * 5000])
