@@ -10,9 +10,11 @@ from typing import Any
 
 from assay.agents.calls import RefusedCallError
 from assay.agents.canonical import canonical, chain
+from assay.bounded import size_of
 
-RECENT = 4
-"""Requests of a rollout whose messages are kept: of the agent and of sub-agents beside it."""
+RECENT, MOST_BYTES = 4, 2 << 20
+"""Requests of a rollout whose messages are kept: of the agent and of sub-agents beside it; and the
+most bytes that those of one may take. What is larger is read anew with each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class History:
     """Their canonical forms."""
     digests: tuple[bytes, ...]
     """Of each beginning, from the first message to all of them."""
+    sizes: tuple[int, ...]
+    """About how many bytes each beginning takes, with all that clients sent beside the text."""
 
 
 class HistoryCache:
@@ -52,7 +56,12 @@ class HistoryCache:
         except (ValueError, AttributeError) as error:
             raise RefusedCallError(f"messages: {error}", param="messages") from None
         digests += tuple(chain(new, digests[-1] if digests else b""))
-        read = History((*messages,), (*keys, *new), digests)
+        sizes = list(before.sizes[:shared] if before else ())
+        for message in messages[shared:]:
+            sizes.append(size_of(message) + (sizes[-1] if sizes else 0))
+        read = History((*messages,), (*keys, *new), digests, (*sizes,))
+        if not messages or sizes[-1] > MOST_BYTES:  # token ids have no messages
+            return read
         others = [each for each in self._recent if each is not before or shared < len(each.keys)]
         self._recent = [read, *others][:RECENT]
         return read

@@ -9,8 +9,12 @@ CACHED = 16
 """Templates whose answer is kept, by their text: some 100 KB each at most, cleared never."""
 NEIGHBOURS = {"first", "last", "previtem", "nextitem"}
 """What of Jinja's `loop` depends on the neighbours of a message alone."""
-REFUSED = ("Block", "Break", "CallBlock", "Extends", "FromImport", "Import", "Include", "NSRef")
-"""Nodes that may carry something from one message to another, or read other templates."""
+REFUSED = (
+    "AssignBlock", "Block", "Break", "CallBlock", "Extends", "FilterBlock", "FromImport", "Import",
+    "Include", "NSRef",
+)  # fmt: skip
+"""Nodes that may carry something from one message to another, change the text of several at once,
+or read other templates."""
 STATEFUL = {"cycler", "joiner", "namespace"}
 """Jinja's globals that remember something."""
 ELSEWHERE = "-"

@@ -44,6 +44,16 @@ class FairUse:
         seconds, at = self._used.get(client, (0.0, 0.0))
         return seconds * 0.5 ** ((self._clock() - at) / HALF_LIFE) if seconds else 0.0
 
+    def has_others(self, client: str) -> bool:
+        """Whether another client has used anything lately."""
+        since = self._clock() - RECENT_SECONDS
+        for name in reversed(self._used):
+            if self._used[name][1] < since:
+                break
+            if name != client:
+                return True
+        return False
+
     def of_recent(self) -> list[float]:
         """The same of each client that has used anything lately, in ascending order."""
         since = self._clock() - RECENT_SECONDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import math
 import os
@@ -86,15 +87,22 @@ def die_first(score: int = DIES_FIRST) -> None:
         file.write(str(score))
 
 
-def give_way(pid: int, niceness: int) -> None:
-    """Let other processes go before this one where there are too few cores, as far as the machine
-    allows it. Linux may weigh whole sessions against each other first (autogroup), and by their
-    niceness only the processes of one: so both are set.
+def give_way(pid: int, steps: int) -> bool:
+    """Let other processes go before this one where there are too few cores: it gets so many steps
+    nicer than we are. Whether that is done; else it may be later. Linux may weigh whole sessions
+    against each other first (autogroup), and by their niceness only the processes of one: so both
+    are set.
     """
+    niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + steps, 19)
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, niceness)
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/autogroup", "w") as file:
-        file.write(str(niceness))
+        for thread in os.scandir(f"/proc/{pid}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+    try:
+        with open(f"/proc/{pid}/autogroup", "w") as file:
+            file.write(str(niceness))
+    except OSError as error:  # all users but root together may write one each 0.1 s
+        return error.errno != errno.EAGAIN
+    return True
 
 
 def set_limit(name: str, value: int) -> None:

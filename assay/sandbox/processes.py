@@ -176,9 +176,13 @@ def output_pipe() -> tuple[int, int]:
 
 
 def starved_seconds(pid: int) -> float:
-    """Seconds that a process's main thread waited for a core; 0 where the kernel does not say."""
-    times = kernel.read_text(f"/proc/{pid}/schedstat").split()
-    return int(times[1]) / 1e9 if len(times) > 1 else 0.0
+    """The most seconds that a thread of a process waited for a core; 0 where the kernel does not
+    say.
+    """
+    with contextlib.suppress(OSError):
+        texts = [kernel.read_text(f"{it.path}/schedstat") for it in os.scandir(f"/proc/{pid}/task")]
+        return max((int(text.split()[1]) for text in texts if text), default=0) / 1e9
+    return 0.0
 
 
 def is_stopped(pid: int) -> bool:

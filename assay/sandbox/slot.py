@@ -77,6 +77,8 @@ class QueuedProgram:
     limits: Limits
     client: str = ""
     """Who waits for its result."""
+    came: float = 0.0
+    """When it came, on the monotonic clock."""
     stopped_at: float = 0.0
     """When its first run was stopped to let others go first; 0 where it was not."""
     avoid: object = None
@@ -118,7 +120,7 @@ class RunningProgram:
     next_watch: float
     """When to look at its memory and its folder next, on the monotonic clock."""
     gives_way: bool = False
-    """Whether processes of others go before its own, for good."""
+    """Whether processes of others go before its program, for good."""
     printed_bytes: int = 0
 
     def read_output(self, source: int, keep: int) -> bool:
@@ -197,7 +199,7 @@ class RunningProgram:
         report = self.record.report
         if self.companion is None or report is None or self.record.stopped:
             return self.companion is None
-        if self.record.answer_ran or self.gives_way:
+        if self.record.answer_ran:
             return False
         unharmed = report[:1] != MISTREATED and self.companion.jobs < COMPANION_JOBS
         return unharmed and self.queued.program.keeps_companion
@@ -205,17 +207,15 @@ class RunningProgram:
     @property
     def may_give_way(self) -> bool:
         """Whether it has not done so yet, and loses no time by it: that in which it waits for a
-        core is given back, unless its own limit is one of wall time.
+        core is given back, unless its own limit is one of wall time, or other programs work for it.
         """
-        return not (self.gives_way or self.queued.program.wall_seconds)
+        program = self.queued.program
+        return not (self.gives_way or program.wall_seconds or program.pool == EXEC)
 
     def give_way(self) -> None:
-        """Let the processes of others go before its own where there are too few cores."""
-        self.gives_way = True
-        for process in (self.candidate, self.companion):
-            with contextlib.suppress(OSError):  # one that has ended
-                if process:
-                    kernel.give_way(pid_of(process.pidfd), NICENESS)
+        """Let the processes of others go before the program where there are too few cores."""
+        with contextlib.suppress(OSError):  # it has ended
+            self.gives_way = kernel.give_way(pid_of(self.candidate.pidfd), NICENESS)
 
     def close(self) -> None:
         """Close every descriptor but the companion's."""

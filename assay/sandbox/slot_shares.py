@@ -22,7 +22,7 @@ MUCH, SLACK_SECONDS = 3.0, 0.5
 PATIENCE_SECONDS = 0.05
 """A run that has lasted no longer may end by itself."""
 LONG_SECONDS = 0.1
-"""A run that has lasted longer may be one that hangs, whoever asked for it."""
+"""A run that has lasted longer lets others go first, whoever asked for it."""
 MUCH_SECONDS = 0.5
 """How often what the lightest quarter has used is looked at."""
 
@@ -33,7 +33,7 @@ class Weight(IntEnum):
     LIGHT = 0
     """It has used about as little as others have."""
     NEW = 1
-    """No program of it has ended yet, or this one takes long: nobody knows how long."""
+    """No program of it has ended yet, so the first may be a long one."""
     HEAVY = 2
     """It has used much more than most, or this program was stopped before."""
 
@@ -65,15 +65,22 @@ class SlotShares:
         """
         return self._holding(client) + SLACK_SECONDS * (client not in self._ended)
 
-    def weight(self, queued: QueuedProgram) -> Weight:
-        """How heavy a program is. For a client alone, all are light."""
-        client, now = queued.client, self._clock()
+    def weight(self, queued: QueuedProgram, beside: str = "") -> Weight:
+        """How heavy a program is. For a client alone, all are light; `beside` is one that waits."""
+        client = queued.client
+        if not self._has_others(client, beside):
+            return Weight.LIGHT
         if queued.was_stopped or self._holding(client) > self._much:
             return Weight.HEAVY
-        is_known = client in self._ended
-        is_long = now - self._started.get(client, {}).get(queued.number, now) > LONG_SECONDS
-        has_others = len(self._ended) > is_known
-        return Weight.NEW if has_others and (is_long or not is_known) else Weight.LIGHT
+        return Weight.LIGHT if client in self._ended else Weight.NEW
+
+    def goes_last(self, queued: QueuedProgram) -> bool:
+        """Whether the programs of others go before this one where cores are few: it is not known to
+        be short.
+        """
+        start = self._started.get(queued.client, {}).get(queued.number, self._clock())
+        is_long = self._clock() - start > LONG_SECONDS and self._has_others(queued.client)
+        return is_long or self.weight(queued) > Weight.LIGHT
 
     def begin(self, queued: QueuedProgram) -> None:
         """A program starts. Where it could do so because slots are reserved, they stay so."""
@@ -100,7 +107,9 @@ class SlotShares:
         closed = [weight for weight in reserved if self._is_full(weight)]
 
         def may(queued: QueuedProgram) -> bool:
-            if closed and self.weight(queued) >= min(closed):
+            weight = self.weight(queued)
+            is_patient = weight is Weight.NEW and now >= queued.came + RESERVE_SECONDS
+            if closed and weight >= min(closed) and not is_patient:
                 return False
             has_waited = now >= queued.stopped_at + RESERVE_SECONDS
             return not queued.was_stopped or has_waited or not self._is_full(Weight.HEAVY)
@@ -117,15 +126,15 @@ class SlotShares:
         if weight is Weight.HEAVY:
             return None
         heavier, now = Weight(weight + 1), self._clock()
-        if self._held(heavier) <= self._most[heavier]:
+        if self._held(heavier, waiting.client) <= self._most[heavier]:
             return None
         latest = max(
             (
                 run for run in running
                 if run.can_start_anew and now - run.started > PATIENCE_SECONDS
-                and self.weight(run.queued) >= heavier
+                and self.weight(run.queued, waiting.client) >= heavier
             ),
-            key=lambda run: (self.weight(run.queued), run.started), default=None,
+            key=lambda run: (self.weight(run.queued, waiting.client), run.started), default=None,
         )  # fmt: skip
         if latest is not None:
             self._reserved_until[heavier] = now + RESERVE_SECONDS
@@ -136,9 +145,14 @@ class SlotShares:
         now, started = self._clock(), self._started.get(client, {})
         return self._ended.of(client) + sum(now - start for start in started.values())
 
-    def _held(self, least: Weight) -> int:
+    def _has_others(self, client: str, beside: str = "") -> bool:
+        """Whether there are other clients: that wait, that run something, or did so lately."""
+        running = self._started.keys() - {client}
+        return bool(running or (beside and beside != client) or self._ended.has_others(client))
+
+    def _held(self, least: Weight, beside: str = "") -> int:
         """Slots with runs of at least this weight."""
-        return sum(self.weight(run.queued) >= least for run in self._running())
+        return sum(self.weight(run.queued, beside) >= least for run in self._running())
 
     def _is_full(self, least: Weight) -> bool:
         """Whether runs of at least this weight hold all slots that they may hold."""

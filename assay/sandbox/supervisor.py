@@ -33,7 +33,7 @@ from assay.sandbox.program import (
 from assay.sandbox.program_queue import ProgramQueue
 from assay.sandbox.runs import GRACE_SECONDS, RunWatch
 from assay.sandbox.slot import WATCH_SECONDS, QueuedProgram, RunningProgram, Slot
-from assay.sandbox.slot_shares import SlotShares, Weight
+from assay.sandbox.slot_shares import SlotShares
 from assay.sandbox.sockets import BufferedSocket, message, read_message
 from assay.sandbox.zygote import many_files
 from assay.sandbox.zygote_process import ZygoteMessage
@@ -48,6 +48,7 @@ SESSION_SHARE = 4
 each."""
 STARTS = 3
 """A zygote that dies so often before its first answer will not come up."""
+SOON_SECONDS = 0.002
 ZYGOTE_DIED = "the zygote died"
 
 
@@ -132,7 +133,8 @@ class Supervisor:
                 limits = self.limits.scaled(program.time_factor, program.pool.share)
                 if program.wall_seconds:
                     limits = replace(limits, wall_seconds=program.wall_seconds)
-                self.queue.add(QueuedProgram(number, program, limits, client))
+                now = time.monotonic()
+                self.queue.add(QueuedProgram(number, program, limits, client, now))
                 self._open_slots(program.pool)
             elif number:
                 self._cancel(number)
@@ -182,7 +184,7 @@ class Supervisor:
             return
         self.next_look = now + WATCH_SECONDS
         for run in self._running:
-            if run.may_give_way and self.shares.weight(run.queued) > Weight.LIGHT:
+            if run.may_give_way and self.shares.goes_last(run.queued):
                 run.give_way()
         first = (queued for queued in self.queue.first_of_each()
                  if queued.program.session is None and not queued.was_stopped)  # fmt: skip
@@ -192,6 +194,8 @@ class Supervisor:
         running = {slot.turn: slot for slot in self.slots if slot.run}
         if sum(not is_interpreter for _, is_interpreter in running) < self.settings.slots:
             self._open_slots(waiting.program.pool)
+            self.next_look = now + SOON_SECONDS  # one is free, or will be: it may have no process
+            return
         here = [running[slot.turn] for slot in self._of(waiting.program.pool)
                 if slot.turn in running]  # fmt: skip
         stopped = self.shares.to_stop(waiting, [slot.run for slot in here if slot.run])

@@ -9,7 +9,7 @@ import pytest
 
 from assay.agents.calls import RefusedCallError
 from assay.agents.canonical import canonical, chain
-from assay.agents.histories import RECENT, HistoryCache
+from assay.agents.histories import MOST_BYTES, RECENT, HistoryCache
 
 ASK = {"role": "user", "content": "List the files."}
 
@@ -59,3 +59,14 @@ def test_a_message_that_is_none_is_refused_and_leaves_the_others_alone() -> None
     with pytest.raises(RefusedCallError):
         cache.read([ASK, {"role": "user", "content": 3}])
     assert cache.read([ASK, ASK]).keys == (canonical(ASK),) * 2
+
+
+def test_a_request_of_token_ids_or_with_more_than_its_text_leaves_nothing_behind() -> None:
+    cache = HistoryCache()
+    first = cache.read([ASK])
+    cache.read(())
+    large = [{**ASK, "more": [[] for _ in range(MOST_BYTES // 50)]}]
+    assert cache.read(large).keys == first.keys
+    assert [it.messages for it in cache._recent] == [(ASK,)]
+    again = cache.read([dict(ASK), ASK])
+    assert again.keys[0] is first.keys[0]

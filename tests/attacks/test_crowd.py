@@ -9,6 +9,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from assay.judge import Job, Judge
 from assay.sandbox.fair_use import CLIENT
 from assay.sandbox.limits import Limits
@@ -77,10 +79,17 @@ def test_many_clients_that_hold_slots_do_not_hold_up_one_that_does_not() -> None
 
 def test_programs_of_a_client_that_is_not_known_to_use_little_let_others_go_first() -> None:
     usual = os.getpriority(os.PRIO_PROCESS, 0)
+    if usual + NICENESS > 19:
+        pytest.skip("these tests go last themselves")
 
     def slowed(judge: Judge) -> list[int]:
-        pids = descendants(judge.pid)
-        return [pid for pid in pids if os.getpriority(os.PRIO_PROCESS, pid) != usual]
+        return [pid for pid in descendants(judge.pid) if niceness(pid) != usual]
+
+    def niceness(pid: int) -> int:
+        try:
+            return os.getpriority(os.PRIO_PROCESS, pid)
+        except ProcessLookupError:
+            return usual
 
     def of_sessions(pids: list[int]) -> set[str]:
         """The niceness of their sessions, where Linux weighs these."""
@@ -94,8 +103,10 @@ def test_programs_of_a_client_that_is_not_known_to_use_little_let_others_go_firs
             task = as_client("new", ask(judge, add("def add(a, b):\n    while True: pass")))
             while not (pids := slowed(judge)) and not task.done():
                 await asyncio.sleep(0.02)
-            assert len(pids) == 2, "the program and the worker that tests it"
-            assert of_sessions(pids) <= {str(NICENESS)}
+            assert len(pids) == 1, "the program, and not the worker that tests it"
+            while not task.done() and of_sessions(pids) - {str(usual + NICENESS)}:
+                await asyncio.sleep(0.02)
+            assert not task.done()
             await task
             await as_client("light", ask(judge, add(f"{RIGHT_SUM}# again")))
             assert slowed(judge) == []

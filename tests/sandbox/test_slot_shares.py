@@ -26,7 +26,7 @@ class Machine:
 
     def queued(self, client: str) -> QueuedProgram:
         self.number += 1
-        return QueuedProgram(self.number, Program(), Limits(), client)
+        return QueuedProgram(self.number, Program(), Limits(), client, self.now)
 
     def start(self, queued: QueuedProgram) -> RunningProgram:
         self.shares.begin(queued)
@@ -114,15 +114,73 @@ def test_a_heavy_run_is_stopped_before_that_of_a_new_client() -> None:
     assert machine.to_stop(machine.queued("light")) is runs[1]
 
 
-def test_a_long_run_is_as_heavy_as_that_of_a_new_client_where_there_are_others() -> None:
+def test_a_long_run_lets_others_go_first_where_there_are_others() -> None:
     machine = Machine(2)
     machine.has_run("first", 0.01)
     alone = machine.start(machine.queued("first"))
     machine.now += 0.2
-    assert machine.shares.weight(alone.queued) is Weight.LIGHT
+    assert not machine.shares.goes_last(alone.queued)
     machine.has_run("second", 0.01)
-    assert machine.shares.weight(alone.queued) is Weight.NEW
-    assert machine.shares.weight(machine.queued("first")) is Weight.LIGHT
+    assert machine.shares.goes_last(alone.queued)
+    assert machine.shares.weight(alone.queued) is Weight.LIGHT
+    assert not machine.shares.goes_last(machine.queued("first"))
+
+
+@pytest.mark.parametrize("pause", [0.0, 65.0])
+def test_a_client_alone_is_light_however_much_it_uses(pause: float) -> None:
+    machine = Machine(16)
+    runs = [machine.start(machine.queued("trainer")) for _ in range(16)]
+    machine.now += 1.0
+    for run in runs:
+        machine.end(run)
+    machine.has_run("long ago", 0.01)
+    machine.now += pause
+    runs = [machine.start(machine.queued("trainer")) for _ in range(16)]
+    machine.now += 1.0
+    weights = {machine.shares.weight(run.queued) for run in runs}
+    assert weights == {Weight.LIGHT if pause else Weight.HEAVY}
+    assert {machine.shares.goes_last(run.queued) for run in runs} == {not pause}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("seconds", [0.14, 0.5])
+def test_a_crowd_that_uses_little_neither_stops_each_other_nor_holds_up_a_new_client(
+    slots: int, seconds: float
+) -> None:
+    """Clients send programs that last as long, so that eight in ten of the slots are busy, and a
+    new one sends a program of four seconds.
+    """
+    machine, queue = Machine(slots), list[QueuedProgram]()
+    for number in range(40):
+        machine.has_run(f"client {number}", seconds)
+    new, began, stops = machine.queued("new"), machine.now, 0
+    lasts = {new.number: 4.0}
+    queue.append(new)
+    every, sent = seconds / slots / 0.8, 0
+    while new in queue or any(run.queued is new for run in machine.running):
+        assert machine.now < began + 60.0, "it never ends"
+        machine.now += 0.02
+        while began + sent * every < machine.now:
+            queued = machine.queued(f"client {sent % 40}")
+            lasts[queued.number] = seconds
+            queue.append(queued)
+            sent += 1
+        for run in machine.running[:]:
+            if machine.now - run.started >= lasts[run.queued.number]:
+                machine.end(run)
+        queue.sort(key=lambda queued: machine.shares.used(queued.client))
+        for queued in queue[:]:
+            if len(machine.running) < slots and machine.shares.may_start()(queued):
+                queue.remove(queued)
+                machine.start(queued)
+        is_full = queue and len(machine.running) == slots
+        if is_full and (stopped := machine.to_stop(queue[0])):
+            stops += 1
+            machine.end(stopped)
+            stopped.queued.stopped_at = machine.now
+            queue.append(stopped.queued)
+    assert stops <= 1
+    assert machine.now - began < 20.0
 
 
 def test_where_no_client_is_known_none_is_new() -> None:
@@ -155,9 +213,9 @@ def test_a_run_that_has_just_begun_or_is_over_may_end_by_itself() -> None:
 def test_a_program_is_stopped_once_and_then_starts_only_in_the_share_of_its_client() -> None:
     machine, (first, second) = held(2)
     assert machine.to_stop(machine.queued("light")) is second
-    second.queued.stopped_at = machine.now + 99 * RESERVE_SECONDS
+    second.queued.stopped_at = machine.now + 3 * RESERVE_SECONDS
     machine.end(second)
-    machine.now += 99.5 * RESERVE_SECONDS
+    machine.now += 3.5 * RESERVE_SECONDS
     assert not machine.shares.may_start()(second.queued)
     machine.end(first)
     assert machine.shares.may_start()(second.queued)
