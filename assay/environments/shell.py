@@ -20,6 +20,7 @@ from assay.environments.shell_texts import FORMS, TEXTS, ObservationForm
 from assay.files import encodable
 from assay.judge.kinds.repository import shown_spec_of
 from assay.sandbox.box import Box
+from assay.sandbox.box_commit import commit_tree
 from assay.sandbox.program import Ended
 from assay.tools import Tool
 from assay.types import Task, ToolCall
@@ -60,13 +61,15 @@ async def shell(
     `turns` replies. Commands stand in calls of the tool `bash` as the model's chat template writes
     them, or, if `tool_calls` is "text", in ```mswea_bash_command blocks. The `observations` have
     the form of mini-swe-agent's swebench.yaml, or of its mini.yaml ("json"). As there, a reply that
-    cannot be used leaves the conversation.
+    cannot be used leaves the conversation. A tree without git history is one commit.
     """
     check = repository_tests(conversation.task)
     if check is None:
         await conversation.reply()
         return
     async with conversation.judge.box(await shown_spec_of(check)) as box:
+        if why := await commit_tree(box):
+            log.warning("task %s: its box has no git repository: %s", conversation.task.id, why)
         try:
             form = FORMS[observations]
             patch = await _work(conversation, box, turns, seconds, tool_calls, form)

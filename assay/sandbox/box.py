@@ -36,7 +36,7 @@ FORMS = {
     "copy": "namespaces, and a copy of the tree, since overlays are refused",
     "folder": "a copy of the tree to which landlock confines commands: they have no /tmp, /dev/shm,"
     " /proc, /etc/passwd, sockets, sessions, terminals, file locks, extended attributes, chmod,"
-    " chown and kill, so git cannot commit and multiprocessing cannot start",
+    " chown and kill, so `git init` fails and multiprocessing cannot start",
 }
 
 

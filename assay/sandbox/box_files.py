@@ -23,6 +23,17 @@ GIT_DIFF = ("git", "-c", "core.quotePath=false", "-c", "diff.renames=false", "di
             "--no-prefix", "--binary", "--full-index", "--no-color", "--no-ext-diff",
             "--no-textconv", "a", "b")  # fmt: skip
 """It exits with status 1 where there is a difference."""
+REPOSITORY = {
+    "HEAD": "ref: refs/heads/main\n",
+    "config": "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+    "\tlogallrefupdates = true\n",
+    "info/attributes": "* -text !eol !ident !filter !working-tree-encoding !diff\n",
+    "objects/info/packs": "",
+    "refs/heads/.keep": "",
+}
+"""An empty git repository by paths in `.git`: `git init` needs chmod. Its attributes win over those
+in the tree, by which git would store and show other bytes than there are.
+"""
 
 
 def write(files: Sequence[tuple[str, bytes, bool]]) -> None:
@@ -109,7 +120,10 @@ def diff(tree: str, temporary: str, most: int = 0) -> None:
     copy(tree, f"{stage}/a", paths)
     copy(work, f"{stage}/b", paths)
     os.chdir(stage)
-    os.execvpe(GIT_DIFF[0], GIT_DIFF, {**os.environ, "HOME": "/"})  # nobody's settings
+    write([(f".git/{path}", text.encode(), False) for path, text in REPOSITORY.items()])
+    os.execvpe(
+        GIT_DIFF[0], GIT_DIFF, {**os.environ, "HOME": "/"}
+    )  # nobody's settings nor repository
 
 
 def empty(folder: str) -> None:

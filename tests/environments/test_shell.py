@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,11 @@ from assay.environments.shell import BASH
 from assay.environments.shell_texts import FORMS, TEXTS
 from assay.errors import SettingsError
 from assay.extract.call_formats import call_formats
+from assay.judge.patches import unified
 from assay.policy.chat import Chat
 from assay.rollout.samples import to_samples
-from assay.types import Rollout, ToolCall, Verdict
-from tests.environments.repositories import FIX, repository
+from assay.types import RepositoryTests, Rollout, Task, ToolCall, Verdict
+from tests.environments.repositories import FIX, FIXED, SOURCE, TESTS, repository
 from tests.policy.test_chat_templates import chat_of
 from tests.rollout.talks import Writer, talk
 
@@ -47,13 +51,15 @@ class Endpoint(Writer):
         self.encode = str.encode
 
 
-def worked(folder: Path, *lines: str, chat: Chat | None = None, **settings: Any) -> Rollout:
-    """The rollout in which the model says these lines."""
+def worked(
+    folder: Path, *lines: str, chat: Chat | None = None, task: Task | None = None, **settings: Any
+) -> Rollout:
+    """The rollout in which the model says these lines, of a new task below the folder."""
     environment = {"name": "shell"} | ({} if chat else {"tool_calls": "text"}) | settings
     sampling = Sampling(settings.pop("max_tokens", 4000))
     environment.pop("max_tokens", None)
     more = {"engine": Endpoint} if isinstance(chat, HostedChat) else {}
-    task = repository(folder)
+    task = task or repository(folder)
     return talk(*lines, task=task, chat=chat, environment=environment, sampling=sampling, **more)[0]
 
 
@@ -240,6 +246,100 @@ def test_of_a_change_that_is_no_diff_what_fits_is_submitted_and_the_rest_is_said
     warnings = [row.message for row in caplog.records if "the submitted diff lacks" in row.message]
     assert len(warnings) <= 1
     assert warnings or "full" in command or os.getuid() == 0
+
+
+ALL_OBJECTS = "git cat-file --batch-all-objects --batch; git log --oneline | wc -l"
+
+
+def test_git_shows_one_commit_of_a_made_task_without_its_fix_and_its_hidden_test(
+    tmp_path: Path,
+) -> None:
+    task = repository(tmp_path)
+    (check,) = task.checks
+    assert isinstance(check, RepositoryTests)
+    (Path(check.tree) / "calc.py").write_text(FIXED)
+    cut = TESTS.replace("def test_add():\n    assert add(1, 2) == 3\n\n\n", "")
+    (Path(check.tree) / "tests/test_calc.py").write_text(cut)
+    (Path(check.tree) / ".hidden").write_text("")
+    hidden = unified({"tests/test_calc.py": cut}, {"tests/test_calc.py": TESTS})
+    bug = unified({"calc.py": FIXED}, {"calc.py": SOURCE})
+    task = replace(task, checks=(replace(check, bug=bug, test_patch=hidden),))
+    lines = [block(ALL_OBJECTS), block("git status; git diff"), block(EDIT),
+             block(f"{SUBMIT} && git diff")]  # fmt: skip
+    rollout = worked(tmp_path, *lines, task=task)
+    objects, clean, _, last = rollout.turns
+    assert "return a - b" in objects.observation
+    assert "assert twice(2) == 4" in objects.observation
+    assert "a + b" not in objects.observation
+    assert "add(1, 2)" not in objects.observation
+    assert objects.observation.endswith("\n1\n</output>")
+    assert clean.observation == (
+        "<returncode>0</returncode>\n<output>\nOn branch main\nnothing to commit, working tree"
+        " clean\n</output>"
+    )
+    assert last.program is not None
+    assert last.program.startswith("diff --git a/calc.py b/calc.py\n"), "what git diff prints"
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+
+
+HOSTILE = """
+set -e; mark={mark}
+for name in pre-commit post-checkout post-index-change pre-applypatch reference-transaction; do
+    mkdir -p .git/hooks && printf '#!/bin/sh\\ntouch %s; echo {right} > calc.py\\n' $mark \\
+        > .git/hooks/$name && chmod +x .git/hooks/$name
+done
+for name in core.fsmonitor core.pager core.editor diff.external diff.x.command diff.x.textconv \\
+    filter.x.clean filter.x.smudge; do
+    git config $name "sh -c 'touch $mark; echo {right}'"
+done
+git config core.worktree /tmp; git config core.bare true; git config diff.noprefix true
+echo '* filter=x diff=x -text' | tee .git/info/attributes > .gitattributes
+cp -r .git $TMPDIR; cp .git/config $TMPDIR/.gitconfig
+"""
+
+
+@pytest.mark.parametrize("edit", ["true", EDIT], ids=["nothing repaired", "repaired"])
+def test_what_an_agent_does_to_git_changes_neither_its_diff_nor_the_verdict(
+    edit: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "outside"
+    mark.mkdir(mode=0o777)
+    tmp_path.chmod(0o755)
+    hostile = HOSTILE.format(mark=mark / "ran", right="evil")
+    plain, changed = (
+        worked(tmp_path / name, block(edit), block(attack), block(SUBMIT))
+        for name, attack in (("plain", "true"), ("changed", hostile))
+    )
+    assert plain.execution is not None
+    assert changed.execution is not None
+    assert changed.execution.verdict is plain.execution.verdict
+    assert (plain.execution.verdict is Verdict.PASS) == (edit == EDIT)
+    assert plain.turns[-1].program == "".join(of_files(changed.turns[-1].program, ".gitattributes"))
+    assert changed.turns[1].observation.startswith("<returncode>0<"), "all of it was set"
+    assert list(mark.iterdir()) == []
+
+
+def of_files(diff: str | None, left_out: str) -> list[str]:
+    """The parts of a diff, each of one file, but for that of one."""
+    parts = re.split(r"(?m)^(?=diff --git )", diff or "")
+    return [part for part in parts if f" b/{left_out}\n" not in part]
+
+
+def test_a_box_in_which_git_cannot_commit_is_worked_in_without_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = repository(tmp_path)
+    (Path(task.checks[0].tree) / "nested" / ".git").mkdir(parents=True)  # type: ignore[attr-defined]
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path / "tree" / "nested", check=True)
+    (tmp_path / "tree" / "nested" / "file").touch()
+    lines = [block(EDIT), block("git status"), block(SUBMIT)]
+    rollout = worked(tmp_path, *lines, task=task)
+    assert "not a git repository" in rollout.turns[1].observation
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+    warnings = [row.message for row in caplog.records if "no git repository" in row.message]
+    assert [task.id in message for message in warnings] == [True]
 
 
 def test_a_template_without_tools_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
