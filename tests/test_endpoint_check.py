@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import random
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay import endpoint as client
-from assay.cli import app
+from assay.cli import app, explain
 from assay.endpoint_check.endpoint_findings import SENTINEL, EndpointFinding
 from assay.endpoint_check.examine_endpoint import EndpointExamination, examine_endpoint
 from tests.endpoints import Answer, endpoint
@@ -222,6 +223,19 @@ def test_a_server_that_samples_as_it_likes_can_train_at_temperature_1_and_says_s
     assert scaling.advice in examination.use
 
 
+def test_a_sure_model_whose_server_follows_no_temperature_is_not_taken_for_a_raw_one() -> None:
+    """Six replies at temperature 0 are equal by chance in one of five cases."""
+    exact = Server()
+
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        if body.get("temperature") == 0:
+            body = body | {"seed": 1}
+        return exact(path, body | {"temperature": 1.0, "seed": body.get("seed", 0) % 4 and 1})
+
+    examination = examined(answer)
+    assert row(examination, "processed, not raw").answer == "?"
+
+
 def test_a_stop_token_that_is_cut_off_is_shown_and_does_not_forbid_training() -> None:
     def change(answer: dict[str, Any]) -> None:
         choice = answer["choices"][0]
@@ -244,7 +258,7 @@ def test_parameters_that_a_server_refuses_are_left_out() -> None:
 
     examination = examined(answer)
     assert refusals(examination) == ["token ids"]
-    assert "refuses return_token_ids" in row(examination, "token ids").evidence
+    assert "refused a request with return_token_ids" in row(examination, "token ids").evidence
 
 
 @pytest.mark.parametrize(
@@ -289,3 +303,24 @@ def test_the_command_ends_with_0_for_training_1_without_and_2_for_bad_input() ->
         code, text = doctor("--endpoint", stub.url)
         assert code == 1
         assert "evaluation only" in text
+
+
+def test_a_place_without_a_server_serves_nothing_and_a_text_without_a_scheme_is_no_url() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    done = CliRunner().invoke(app, ["doctor", "--endpoint", f"http://127.0.0.1:{port}/v1"])
+    assert done.exit_code == 1
+    assert "for nothing" in done.stdout
+    for words in (["--endpoint", "no url"], ["--model", "elk-7b"]):
+        error = CliRunner().invoke(app, ["doctor", *words]).exception
+        assert isinstance(error, Exception)
+        assert explain(error)[1] == 2
+
+
+def test_a_text_of_the_server_is_shown_as_it_is_and_obeyed_by_no_terminal() -> None:
+    answer: Answer = 400, b"[bold]no\x1b[31m[/italic]", {}
+    with endpoint(lambda path, body: answer) as stub:
+        done = CliRunner().invoke(app, ["doctor", "--endpoint", stub.url], terminal_width=300)
+    assert done.exit_code == 1
+    assert "[bold]no" in " ".join(done.stdout.split())
+    assert "\x1b" not in done.stdout

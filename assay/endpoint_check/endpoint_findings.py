@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -21,6 +22,7 @@ LOW = 0.7
 """The temperature of the probe, beside 1."""
 COMPARED = 8
 """Tokens of a reply that show whether replies differ. Greedy decoding diverges later, by noise."""
+CHANCE = 0.05
 Answer = Literal["ok", "no", "?"]
 
 
@@ -106,7 +108,7 @@ def token_ids(replies: ProbedReplies) -> EndpointFinding:
     name, advice = "token ids", "serve with vLLM, or another server that takes `return_token_ids`"
     if any(reply.ids is None and reply.named_ids is None for reply in replies.all):
         refused = ", ".join(each for each in replies.not_taken if "token_ids" in each)
-        evidence = f"none; it refuses {refused}" if refused else "none"
+        evidence = f"none; it refused a request with {refused}" if refused else "none"
         return EndpointFinding(name, "no", evidence, advice)
     for reply in replies.all:
         if reply.ids and reply.named_ids and reply.ids != reply.named_ids:
@@ -168,35 +170,42 @@ def _parting(first: Sequence[object], second: Sequence[object]) -> int | None:
 def scaling(replies: ProbedReplies) -> EndpointFinding:
     """Whether log-probabilities are processed, as sampling divides the logits by the temperature,
     or raw: then a token has the same at each temperature.
+
+    It has the same, too, where the endpoint follows no temperature of a request. Then nothing is
+    known of the numbers.
     """
     name = "processed, not raw"
-    if not follows_temperature(replies):
-        return EndpointFinding(
-            name, "?", "it does not follow the temperature of a request",
-            "let it sample at temperature 1, where processed and raw are the same",
-        )  # fmt: skip
     warm, cool = numbers_by_prefix(replies.sampled), numbers_by_prefix(replies.cooler)
     shared = [key for key in warm.keys() & cool.keys() if warm[key] < SURE]
-    if not shared:
+    if shared:
+        key = max(shared, key=lambda key: abs(warm[key] - cool[key]))
+        example = f"{cool[key]:.4f} at temperature {LOW}, {warm[key]:.4f} at 1, for the same token"
+        if median(abs(warm[key] - cool[key]) for key in shared) > NOISE:
+            return EndpointFinding(name, "ok", example)
+        if follows_temperature(replies):
+            advice = "start vLLM with `--logprobs-mode processed_logprobs`"
+            return EndpointFinding(name, "no", example, advice)
+    elif follows_temperature(replies):
         evidence = f"no unsure token was sampled at {LOW} and at 1 after the same ones"
         return EndpointFinding(name, "?", evidence, "try again")
-    key = max(shared, key=lambda key: abs(warm[key] - cool[key]))
-    example = f"{cool[key]:.4f} at temperature {LOW}, {warm[key]:.4f} at 1, for the same token"
-    if median(abs(warm[key] - cool[key]) for key in shared) <= NOISE:
-        return EndpointFinding(
-            name, "no", example, "start vLLM with `--logprobs-mode processed_logprobs`"
-        )
-    return EndpointFinding(name, "ok", example)
+    return EndpointFinding(
+        name, "?", "the replies do not show that it follows the temperature of a request",
+        "let it sample at temperature 1, where processed and raw are the same",
+    )  # fmt: skip
 
 
 def follows_temperature(replies: ProbedReplies) -> bool:
-    """Whether greedy replies vary less than as many sampled ones."""
-    greedy, sampled = map(_beginnings, (replies.greedy, replies.sampled[: len(replies.greedy)]))
-    return len(greedy) < len(sampled)
+    """Whether greedy replies are equal, and are so by chance in less than `CHANCE` of all cases,
+    if they are sampled as those at temperature 1.
+    """
+    greedy, sampled = map(_beginnings, (replies.greedy, replies.sampled))
+    shares = [count / len(replies.sampled) for count in sampled.values()]
+    chance = sum(share ** len(replies.greedy) for share in shares)
+    return len(greedy) == 1 and chance < CHANCE
 
 
-def _beginnings(replies: Sequence[ScoredReply]) -> set[tuple[object, ...]]:
-    return {tuple(reply.tokens[:COMPARED]) for reply in replies}
+def _beginnings(replies: Sequence[ScoredReply]) -> Counter[tuple[object, ...]]:
+    return Counter(tuple(reply.tokens[:COMPARED]) for reply in replies)
 
 
 def numbers_by_prefix(replies: Sequence[ScoredReply]) -> dict[tuple[object, ...], float]:

@@ -19,7 +19,7 @@ from assay.engines.openai import LEFT_OUT, OFF, UNKNOWN_PARAMETER
 from assay.errors import MachineError
 
 PROMPT = "Name an animal that few people know. Answer with one or two words."
-MAX_TOKENS, SAMPLES, GREEDY = 24, 16, 4
+MAX_TOKENS, SAMPLES, GREEDY = 24, 16, 6
 """Of each reply; replies at each temperature; greedy ones."""
 CONCURRENT, SECONDS = 8, 300.0
 """Questions at once, and the time for an answer."""
