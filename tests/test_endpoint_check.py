@@ -211,8 +211,13 @@ def test_log_probabilities_that_are_none_or_no_list_are_refused(logprobs: Any) -
 
 
 def test_fewer_numbers_than_ids_are_refused() -> None:
-    examination = examined(Server(lambda answer: numbers_of(answer).pop() and None))
+    def change(answer: dict[str, Any]) -> None:
+        if len(numbers_of(answer)) > 1:
+            numbers_of(answer).pop()
+
+    examination = examined(Server(change))
     assert refusals(examination)[0] == "log-probabilities"
+    assert " tokens" in row(examination, "log-probabilities").evidence
 
 
 def test_a_server_that_samples_as_it_likes_can_train_at_temperature_1_and_says_so() -> None:

@@ -241,8 +241,8 @@ def stop_token(replies: ProbedReplies) -> EndpointFinding:
     texts = [reply for reply in ended if reply.names and not reply.named_ids]
     if texts:
         lasts = [(reply.names or ("",))[-1] for reply in texts]
-        shown = [reply.text.endswith(last) for reply, last in zip(texts, lasts, strict=True)]
-        return cut if all(shown) else EndpointFinding(name, "ok", "kept")
+        cuts = [reply.text.endswith(last) for reply, last in zip(texts, lasts, strict=True)]
+        return cut if all(cuts) else EndpointFinding(name, "ok", "kept")
     if len(_beginnings(ended)) < 2:
         return EndpointFinding(name, "?", f"of {len(replies.all)} replies {len(ended)} ended by it")
     if len({reply.tokens[-1] for reply in ended}) == 1:
