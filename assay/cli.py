@@ -92,7 +92,8 @@ def assay(
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks, training and
-    benchmark overlap, or nobody reads the output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
+    benchmark overlap, an endpoint cannot serve training, or nobody reads the output, 2 the user's
+    error, 3 the machine's, 130 Ctrl-C.
     """
     _open_standard_streams()
     set_variables()

@@ -63,12 +63,25 @@ class Endpoint:
         Raises RefusedError if the endpoint refuses, SettingsError if its URL is none, and
         RolloutLostError after too many failures.
         """
+        return await self._ask("POST", path, body, lambda text: read(parse_answer(text)))
+
+    async def get(self, path: str, read: Callable[[str], T]) -> T:
+        """What `read` makes of the body of an answer to GET. Asks again, and raises, as `ask`."""
+        return await self._ask("GET", path, lambda: None, read)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Callable[[], dict[str, Any] | None],
+        read: Callable[[str], T],
+    ) -> T:
         failure = ""
         async with self._places:
             for attempt in range(1 + RETRIES):
                 pause = PAUSE * 2**attempt
                 try:
-                    return read(parse_answer(await self._post(path, body())))
+                    return read(await self._send(method, path, body()))
                 except _FailedError as error:
                     failure, pause = str(error), max(pause, error.pause)
                 except ValueError as error:
@@ -80,13 +93,13 @@ class Endpoint:
             f" {failure}"
         )
 
-    async def _post(self, path: str, body: dict[str, Any]) -> str:
+    async def _send(self, method: str, path: str, body: dict[str, Any] | None) -> str:
         """The body of an answer with status 200 to 299. Raises _FailedError."""
         content = bytearray()
         try:
             async with (
                 asyncio.timeout(self._seconds),  # the client's own limit is for each byte
-                self._http.stream("POST", f"{self._url}/{path}", json=body) as response,
+                self._http.stream(method, f"{self._url}/{path}", json=body) as response,
             ):
                 async for chunk in response.aiter_bytes():
                     content += chunk

@@ -64,6 +64,10 @@ class Choice(BaseModel):
     message: ChatMessage | None = None
     text: Text | None = None
     finish_reason: str | None = None
+    logprobs: Any = None
+    token_ids: Any = None
+    prompt_token_ids: Any = None
+    """These three may be anything: an evaluation needs none of them."""
 
     @model_validator(mode="after")
     def _has_a_whole_completion(self) -> "Choice":
@@ -85,6 +89,7 @@ class EndpointAnswer(BaseModel):
 
     choices: list[Choice] = Field(min_length=1)
     usage: Usage | None = None
+    prompt_token_ids: Any = None
 
     @property
     def text(self) -> str:
@@ -105,18 +110,26 @@ class EndpointAnswer(BaseModel):
         return [call.function for call in (message.tool_calls if message else None) or ()]
 
 
-def parse_answer(text: str) -> EndpointAnswer:
-    """The completions in the body of an answer. Raises ValueError that says what came instead."""
+def parse_object(text: str) -> dict[str, Any]:
+    """The object of JSON in the body of an answer. Raises ValueError that says what came instead,
+    which may be an error.
+    """
     if not text.strip():
         raise ValueError("an empty body")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"what is no JSON: {excerpt(text)}") from None
-    if isinstance(data, dict) and data.get("error"):
-        raise ValueError(f"an error: {excerpt(json.dumps(data['error']))}")
     if not isinstance(data, dict):
-        raise ValueError(f"no completion: {excerpt(text)}")
+        raise ValueError(f"no object of JSON: {excerpt(text)}")
+    if data.get("error"):
+        raise ValueError(f"an error: {excerpt(json.dumps(data['error']))}")
+    return data
+
+
+def parse_answer(text: str) -> EndpointAnswer:
+    """The completions in the body of an answer. Raises ValueError that says what came instead."""
+    data = parse_object(text)
     try:
         return EndpointAnswer.model_validate(data)
     except ValidationError as error:

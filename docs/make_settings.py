@@ -58,7 +58,8 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 Exit codes of every command:
 
 - 0: done
-- 1: `assay check --strict` or `assay overlap` found something; nobody reads the output
+- 1: `assay check --strict`, `assay overlap` or `assay doctor --endpoint` found something; nobody
+  reads the output
 - 2: user error; one line says where and how to fix it
 - 3: the machine failed, or lost more completions than `evaluate.max_lost`; what was done is saved
 - 130: Ctrl-C; of `train`, 0 after it has saved

@@ -28,7 +28,7 @@ LAYERS = [
     "sandbox", "languages", "judge", "tasks", "judges", "check", "make_tasks", "prompts", "extract",
     "policy", "rewards", "environments", "engines", "agents", "rollout", "algorithms", "trackers",
     "evaluate", "train", "distributed",
-    "doctor", "integrations", "viewer", "commands", "cli", "__main__",
+    "doctor", "endpoint_check", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {
     "sandbox": "kernel limits cgroups cores fair_use landlock namespaces seccomp walls access"

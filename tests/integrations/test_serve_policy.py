@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
+from assay.endpoint_check.examine_endpoint import examine_endpoint
 from tests.policies import checkpoint
 
 TEMPLATE = (
@@ -26,6 +29,9 @@ MARKS = ("<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
     """The URL and the keys."""
     model = checkpoint(tmp_path_factory.mktemp("model"), "llama", TEMPLATE, special=MARKS)
+    weights = load_file(model / "model.safetensors")
+    weights["model.norm.weight"] *= 20  # so sure that replies begin alike
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
     words = [sys.executable, "-m", "assay", "serve-policy", str(model), "--port", "0"]
     process = subprocess.Popen(
         [*words, "--keys", "2", "--max-tokens", "12", "--device", "cpu"],
@@ -79,3 +85,18 @@ def test_tools_that_the_chat_template_cannot_show_are_refused_by_name(
         post(url, keys[0], {"role": "user", "content": "Hello"}, tools=tools)
     error = json.load(refused.value)["error"]
     assert (refused.value.code, error["param"]) == (400, "tools")
+
+
+def test_it_can_serve_training_as_the_doctor_finds(
+    served: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, keys = served
+    monkeypatch.setenv("OPENAI_API_KEY", keys[1])
+    examination = asyncio.run(examine_endpoint(url))
+    answers = {row.name: row.answer for row in examination.rows}
+    assert examination.can_train
+    assert answers["log-probabilities"] == answers["token ids"] == "ok"
+    assert answers["they belong together"] == "ok"
+    assert answers["processed, not raw"] == "?", "it samples at a temperature of its own"
+    monkeypatch.setenv("OPENAI_API_KEY", "guess")
+    assert not asyncio.run(examine_endpoint(url)).answers

@@ -1,0 +1,1 @@
+"""Whether an OpenAI-compatible endpoint can serve training."""
