@@ -107,10 +107,10 @@ class SlotShares:
         closed = [weight for weight in reserved if self._is_full(weight)]
 
         def may(queued: QueuedProgram) -> bool:
-            weight = self.weight(queued)
-            is_patient = weight is Weight.NEW and now >= queued.came + RESERVE_SECONDS
-            if closed and weight >= min(closed) and not is_patient:
-                return False
+            if closed and (weight := self.weight(queued)) >= min(closed):
+                is_patient = weight is Weight.NEW and now >= queued.came + RESERVE_SECONDS
+                if not is_patient:
+                    return False
             has_waited = now >= queued.stopped_at + RESERVE_SECONDS
             return not queued.was_stopped or has_waited or not self._is_full(Weight.HEAVY)
 
