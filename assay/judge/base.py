@@ -132,7 +132,9 @@ class AnyJudge(ABC):
             log.warning(
                 "task %s cannot be judged (%s): %s", task.id, execution.cause, execution.detail
             )
-        return replace(execution, forgeable=execution.forgeable and not self.allow_forgeable)
+        if execution.forgeable and self.allow_forgeable:
+            return replace(execution, forgeable=False)
+        return execution
 
 
 class LocalJudge(AnyJudge):

@@ -134,7 +134,7 @@ class Judge(LocalJudge):
         )
         is_pass = execution.verdict is Verdict.PASS and execution.passed  # without tests left out
         total = execution.passed if is_pass else max(prepared.total, execution.total)
-        return replace(execution, total=total)
+        return execution if total == execution.total else replace(execution, total=total)
 
     async def _lasts(self, prepared: PreparedTask, execution: Execution) -> bool:
         """Whether the execution is that of its key for good: of a reference that had the time it
@@ -303,6 +303,9 @@ async def settled(
     # the reference passes for a stand-in, and does not with its objects
     on_stand_ins = OBJECTS in allowed and OBJECTS in execution.changes and not first.objects
     forgeable = execution.forgeable or bool(changes) or on_stand_ins
+    marks = forgeable, (), first.objects
+    if (execution.forgeable, execution.changes, execution.with_objects) == marks:
+        return execution
     return replace(execution, forgeable=forgeable, changes=(), with_objects=first.objects)
 
 

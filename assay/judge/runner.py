@@ -145,7 +145,7 @@ class Runner:
         elif len(stderr) >= most:
             stderr += f"\n(standard error is cut after {most} bytes)".encode()
         passed = int(execution.verdict is Verdict.PASS)
-        return replace(measured(result, execution, stdout, stderr), passed=passed, total=1)
+        return measured(result, execution, stdout, stderr, passed=passed, total=1)
 
 
 class TaskWorkbench(Workbench):
@@ -201,8 +201,9 @@ class TaskWorkbench(Workbench):
     def _ended(self, result: Result) -> Execution:
         execution = decide(result)
         # what a test reads of a database is the program's word
-        forgeable = execution.forgeable or self._prepared.parses_databases
-        return replace(execution, forgeable=forgeable)
+        if self._prepared.parses_databases and not execution.forgeable:
+            return replace(execution, forgeable=True)
+        return execution
 
     async def in_turn(self, tests: Mapping[int, Test]) -> Execution:
         """As Workbench."""

@@ -96,8 +96,8 @@ def decide(result: Result) -> Execution:
         return beside_tests(result, execution, report)
     report = report or WorkerReport([])
     last = [(execution.verdict, execution.detail)] if report.failure else []
-    return replace(
-        measured(result, execution, result.stderr),
+    return measured(
+        result, execution, result.stderr,
         passed=sum(check.how == "held" for check in report.checks), total=len(report.checks),
         forgeable=report.forgeable, changes=tuple(report.changes),
         tests=failing(dict(enumerate([*report.checks, *last]))),
@@ -113,17 +113,17 @@ def beside_tests(result: Result, execution: Execution, report: WorkerReport | No
         execution = Execution(Verdict.ERROR)
     outcomes = [check.how for check in report.checks] if report else []
     detail = "" if execution.verdict is Verdict.PASS else BESIDE_TESTS
-    return replace(
-        measured(result, execution, b""), detail=detail, passed=outcomes.count("held"),
+    return measured(
+        result, execution, b"", detail=detail, passed=outcomes.count("held"),
         total=len(outcomes), forgeable=True,
         tests=failing(dict(enumerate((how, "") for how in outcomes))),
     )  # fmt: skip
 
 
 def measured(
-    result: Result, execution: Execution, output: bytes, stderr: bytes = b""
+    result: Result, execution: Execution, output: bytes, stderr: bytes = b"", **others: Any
 ) -> Execution:  # fmt: skip
-    """The execution with what the program printed and used."""
+    """The execution with what the program printed and used, and `others` of its fields."""
     exited = result.ended is Ended.EXITED and not result.compile_error
     return replace(
         execution,
@@ -133,6 +133,7 @@ def measured(
         wall_seconds=result.wall_seconds,
         memory_mb=result.memory_mb,
         exit_status=result.status if exited else None,
+        **others,
     )
 
 
