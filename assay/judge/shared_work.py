@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from assay.bounded import BoundedDict, size_of
 from assay.errors import DataError
@@ -16,12 +17,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def size_of_result(value: object) -> int:
+def size_of_result(weigh: Callable[[Any], int], value: object) -> int:
     """About how many bytes the result of a task takes, once there is one; or any other value."""
     if not isinstance(value, asyncio.Task):
         return size_of(value)
     done = value.done() and not value.cancelled() and not value.exception()
-    return size_of(value.result()) if done else 0
+    return weigh(value.result()) if done else 0
 
 
 class SharedWork(BoundedDict[K, asyncio.Task[V]]):
@@ -30,13 +31,15 @@ class SharedWork(BoundedDict[K, asyncio.Task[V]]):
     keeps: tuple[type[Exception], ...] = (DataError,)
     """The errors that are raised again for whoever asks later; after any other it is made again."""
 
-    def __init__(self, most: int, most_mb: float) -> None:
-        super().__init__(most, most_mb, size_of_result)
+    def __init__(self, most: int, most_mb: float, weigh: Callable[[Any], int] = size_of) -> None:
+        super().__init__(most, most_mb, partial(size_of_result, weigh))
         self._waiters = Counter[asyncio.Task[V]]()
 
     async def get_or_make(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
         """What `make` returns. Raises what it raises."""
         task = self.touch(key)
+        if task and task.done() and not (task.cancelled() or task.exception()):
+            return task.result()
         if task is None or task.cancelled():
             self[key] = task = asyncio.ensure_future(make())
         self._waiters[task] += 1

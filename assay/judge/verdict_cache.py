@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 
+from assay.bounded import size_of
 from assay.judge.shared_work import SharedWork
 from assay.judge.verdict_archive import Archive
 from assay.types import Execution, Verdict
@@ -13,6 +15,15 @@ PRINTED_CHARACTERS = 4096
 """An execution that printed more is not cached, so that CACHED of them fit into memory."""
 NOT_LASTING = (Verdict.INFRA, Verdict.UNJUDGED, Verdict.TIMEOUT, Verdict.MEMORY)
 """Verdicts that may depend on the machine's state; they are not cached."""
+EMPTY_BYTES = size_of(Execution(Verdict.PASS))
+
+
+def size_of_execution(execution: Execution) -> int:
+    """About how many bytes an execution takes. Each program has one, so no field is walked that
+    always takes the same.
+    """
+    texts = execution.detail, execution.output, execution.stderr
+    return EMPTY_BYTES + sum(map(sys.getsizeof, texts)) + sum(map(size_of, execution.tests))
 
 
 async def always(execution: Execution) -> bool:
@@ -25,6 +36,9 @@ class VerdictCache(SharedWork[bytes, Execution]):
 
     archive: Archive | None = None
     keeps = ()  # an error may be of the moment: a tool that does not answer
+
+    def __init__(self, most: int, most_mb: float) -> None:
+        super().__init__(most, most_mb, size_of_execution)
 
     async def get_or_run(
         self,
