@@ -36,7 +36,7 @@ class Look(NamedTuple):
     """Whether any later change changes `state` too."""
 
 
-def digest_of(path: Path, as_tree: bool = True) -> str:
+def digest_of(path: Path | str, as_tree: bool = True) -> str:
     """Identifies the content of a file, which is its bytes, or of a folder.
 
     as_tree: a folder is what programs find in it: the names, rights, links and bytes of all that is
@@ -53,7 +53,7 @@ def digest_of(path: Path, as_tree: bool = True) -> str:
             stored = DIGESTS.get(before.state) if before.has_settled else None
         if stored:
             return stored
-        digest = _read(path, as_tree)
+        digest = _read(Path(path), as_tree)
         if look_at(path, as_tree).state == before.state:
             if before.has_settled:
                 with DIGESTS_LOCK:
@@ -71,17 +71,16 @@ def fingerprint_of(path: Path) -> str:
     return look.state.hex() if look.has_settled else digest_of(path)
 
 
-def look_at(path: Path, as_tree: bool = True) -> Look:
+def look_at(path: Path | str, as_tree: bool = True) -> Look:
     """A look at all files, without reading them. Times of folders do not count: what they tell is
     told by the names in them. Raises OSError.
     """
-    now, state = time.time_ns(), path.stat()
+    now, state = time.time_ns(), os.stat(path)  # noqa: PTH116  a Path takes longer to make
     if not stat.S_ISDIR(state.st_mode):  # a tool, which every program is asked for
-        look = _look_of("", state)
         newest = max(state.st_ctime_ns, state.st_mtime_ns)
-        return Look(hashlib.blake2b(look, digest_size=16).digest(), newest + RACY_NS < now)
+        return Look(_look_of("", state), newest + RACY_NS < now)
     digest, newest = hashlib.blake2b(b"%d" % as_tree, digest_size=16), 0
-    for name, state in _entries(path) if as_tree else _loaded(path):
+    for name, state in _entries(Path(path)) if as_tree else _loaded(Path(path)):
         digest.update(_look_of(name, state))
         if not stat.S_ISDIR(state.st_mode):
             newest = max(newest, state.st_ctime_ns, state.st_mtime_ns)

@@ -64,13 +64,17 @@ def code_of(thing: Any) -> str:
     module, its file and those that it imports from its package or from beside it. Code that stands
     in no file is another one each time.
     """
-    modules = {str(getattr(base, "__module__", "")) for base in getattr(thing, "__mro__", [thing])}
+    bases = getattr(thing, "__mro__", [thing])
+    modules = {str(getattr(base, "__module__", "")) for base in bases}
+    others = [module for module in modules if module.partition(".")[0] not in OTHERS]
+    if not others:  # as nearly always
+        return ""
     names, digests = set[str](), list[str]()
-    for module in modules:
+    for module in others:
         package = module.partition(".")[0]
         if package.startswith(PLUGIN):
             names |= {name for name in SOURCES if name.startswith(f"{package}.")}
-        elif package not in OTHERS:
+        else:
             if module not in IMPORTED:
                 remember_source(module)
             names |= {module, *IMPORTED.get(module, ())}

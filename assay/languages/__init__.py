@@ -308,7 +308,7 @@ def content_of(tool: str) -> str:
     where the machine cannot read just now.
     """
     try:
-        return digest_of(Path(tool))
+        return digest_of(tool)
     except OSError as error:
         kind = NotInstalledError if error.errno in PATH_ERRORS else SandboxError
         raise kind(f"{tool} cannot be read: {error.strerror}; {advice(error)}") from None
