@@ -60,7 +60,7 @@ MODULES = {
     " reference",
     "viewer": "file_cache parse page rollout_index suspects folders query questions"
     " page_server single_page",
-    "agents": "reaper canonical calls histories replies tree renderer session dialects app"
+    "agents": "reaper canonical calls histories replies tree records renderer session dialects app"
     " uvicorn_server server",
     "engines": "base completions openai torch vllm open_engine",
     "engines/torch": "sampling prefill fused cuda_graphs layer_cache kv_cache cache_probe"
