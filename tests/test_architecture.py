@@ -58,7 +58,7 @@ MODULES = {
     "policy": "onednn lora adapters checkpoints tokenizer gguf source tiny call_style rendering"
     " turn_ends local_template chat layers head packed forward load_model classifier critic"
     " reference",
-    "viewer": "file_cache parse page rollout_index suspects folders query questions"
+    "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"
     " page_server single_page",
     "agents": "reaper canonical calls histories replies tree records renderer session dialects app"
     " uvicorn_server server",

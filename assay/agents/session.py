@@ -322,7 +322,7 @@ class CallSession:
         lose: Callable[[int, Unlearned], None],
     ) -> list[Completion]:  # fmt: skip
         """The completions of all requests. Where one of them fails or is cancelled, all count as
-        lost, which `lose` is told; `lost` has the tokens of those that the engine did not end.
+        lost by `lose`; `lost` has the tokens of those that the engine did not end.
         """
         generate = self.policy.generate
         running = [asyncio.ensure_future(generate(request, sampling)) for request in requests]
