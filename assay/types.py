@@ -348,6 +348,44 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentCall:
+    """One reply that an agent's call of the policy got, or a call that got none."""
+
+    id: int
+    """Its place among the rollout's calls, in the order in which they began."""
+    parent: int | None
+    """The id of the reply that its request continues; None where a conversation begins."""
+    number: int
+    """The number of its call. The replies of a call that asked for several share it."""
+    tokens: int
+    """How many were sampled for it."""
+    turn: int | None = None
+    """The turn that it is of its rollout; None if it is not learned."""
+    reason: str = ""
+    """Why it is not learned; empty if it is a turn."""
+    ended: str = ""
+    """Its finish reason: `stop`, `length` or `tool_calls`; empty without a reply."""
+    text: str = ""
+    """The beginning of a reply that is no turn: a turn has its text itself."""
+    characters: int = 0
+    """How many the whole text has."""
+    retries: int = 0
+    """How often its client sent it again and joined it, or got its answer again."""
+    seconds: float = 0.0
+    """From its beginning to its end, waiting for the engine included."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCalls:
+    """The calls of an agent in one rollout, as far as they are recorded."""
+
+    calls: tuple[AgentCall, ...] = ()
+    """The first of them; a parent stands before its children."""
+    count: int = 0
+    """How many there were."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One judged attempt at a task, of one or more turns."""
 
@@ -366,6 +404,8 @@ class Rollout:
     unlearned: Mapping[str, int] = field(default_factory=dict, hash=False)
     """By the reason, tokens that were sampled for it and are in none of its turns
     (docs/agents.md)."""
+    agent_calls: AgentCalls = field(default_factory=AgentCalls)
+    """The calls of its agent; empty in environments without one."""
 
     @property
     def passed(self) -> bool:

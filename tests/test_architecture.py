@@ -58,9 +58,9 @@ MODULES = {
     "policy": "onednn lora adapters checkpoints tokenizer gguf source tiny call_style rendering"
     " turn_ends local_template chat layers head packed forward load_model classifier critic"
     " reference",
-    "viewer": "file_cache parse page rollout_index suspects folders query questions"
+    "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"
     " page_server single_page",
-    "agents": "reaper canonical calls histories replies tree renderer session dialects app"
+    "agents": "reaper canonical calls histories replies tree records renderer session dialects app"
     " uvicorn_server server",
     "engines": "base completions openai torch vllm open_engine",
     "engines/torch": "sampling prefill fused cuda_graphs layer_cache kv_cache cache_probe"

@@ -15,7 +15,7 @@ from assay.agents.canonical import canonical
 from assay.agents.histories import HistoryCache
 from assay.agents.renderer import CallRenderer, RenderedCall
 from assay.agents.replies import reply_of
-from assay.agents.tree import CallNode, CallTree, Unlearned
+from assay.agents.tree import CallNode, CallTimes, CallTree, LostCall, Unlearned
 from assay.engines.base import GenerationRequest, Sampling
 from assay.environments import CallLimits
 from assay.errors import AssayError
@@ -88,6 +88,7 @@ class PendingCall:
     attempt: Attempt
     work: asyncio.Task[CallAnswer]
     nodes: list[CallNode] = field(default_factory=list)
+    times: CallTimes = field(default_factory=CallTimes)
     waiting: int = 0
     """Clients that wait for it."""
     departures: int = 0
@@ -146,7 +147,10 @@ class CallSession:
         MachineError or UserError where the engine fails.
         """
         self._require_open()
-        pending = self._earlier(attempt) or self._start(call, attempt)
+        if pending := self._earlier(attempt):
+            pending.times.retries += 1
+        else:
+            pending = self._start(call, attempt)
         pending.waiting += 1
         leaving = asyncio.ensure_future(hung_up())
         try:
@@ -229,14 +233,15 @@ class CallSession:
 
     def _start(self, call: ModelCall, attempt: Attempt) -> PendingCall:
         self._require_budget(call)
-        number = next(self._numbers)
-        nodes: list[CallNode] = []
-        work = asyncio.ensure_future(self._sample(call, number, nodes))
-        pending = PendingCall(attempt, work, nodes)
+        number, began = next(self._numbers), time.monotonic()
+        nodes, times = list[CallNode](), CallTimes()
+        work = asyncio.ensure_future(self._sample(call, number, nodes, times))
+        pending = PendingCall(attempt, work, nodes, times)
         self._running += call.count
         self._pending = [*self._pending, pending][-(self._most or len(self._pending) + 1) :]
 
         def ended(work: asyncio.Task[CallAnswer]) -> None:
+            times.seconds = time.monotonic() - began
             self._running -= call.count
             error = None if work.cancelled() else work.exception()
             if work.cancelled() or error:
@@ -269,7 +274,9 @@ class CallSession:
             raise RefusedCallError("the rollout's budget is used up", 409, "budget_used_up")
         raise FinishedCallError
 
-    async def _sample(self, call: ModelCall, number: int, nodes: list[CallNode]) -> CallAnswer:
+    async def _sample(
+        self, call: ModelCall, number: int, nodes: list[CallNode], times: CallTimes
+    ) -> CallAnswer:
         """Samples the replies of a call, and remembers them; all or none."""
         conversation = self._conversations.read(call.messages)
         form = self._renderer.call_format(call)
@@ -286,7 +293,11 @@ class CallSession:
         requests = [
             GenerationRequest(prompt, seed, call.stop, self, True, lost.append) for seed in seeds
         ]
-        completions = await self._all(requests, sampling, lost)
+
+        def lose(tokens: int, reason: Unlearned) -> None:
+            self.tree.lose(LostCall(number, parent, tokens, reason, times))
+
+        completions = await self._all(requests, sampling, lost, lose)
         try:
             opened = self.policy.chat.opened(prompt)
             replies = [
@@ -296,21 +307,22 @@ class CallSession:
                 CallNode(
                     number, parent, conversation.keys, canonical(reply.message), call.tools_key,
                     prompt, reply.completion, rendered.conversation, reply.calls, reply.call_ids,
-                    altered=self._is_altered(reply, call),
+                    altered=self._is_altered(reply, call), times=times,
                 ) for reply in replies
             ]  # fmt: skip
         except Exception:
-            self.tree.lose(sum(each.length for each in completions), Unlearned.MACHINE)
+            lose(sum(each.length for each in completions), Unlearned.MACHINE)
             raise
         for node in nodes:
             self.tree.add(node)
         return CallAnswer(prompt, tuple(replies))
 
     async def _all(
-        self, requests: list[GenerationRequest], sampling: Sampling, lost: list[int]
-    ) -> list[Completion]:
+        self, requests: list[GenerationRequest], sampling: Sampling, lost: list[int],
+        lose: Callable[[int, Unlearned], None],
+    ) -> list[Completion]:  # fmt: skip
         """The completions of all requests. Where one of them fails or is cancelled, all count as
-        lost; `lost` gets the tokens of those that the engine did not end.
+        lost by `lose`; `lost` has the tokens of those that the engine did not end.
         """
         generate = self.policy.generate
         running = [asyncio.ensure_future(generate(request, sampling)) for request in requests]
@@ -324,7 +336,7 @@ class CallSession:
             finally:
                 whole = [task.result().length for task in running
                          if not task.cancelled() and task.exception() is None]  # fmt: skip
-                self.tree.lose(sum(whole + lost), self._reason(error))
+                lose(sum(whole + lost), self._reason(error))
             raise
 
     def _sampling(self, rendered: RenderedCall) -> Sampling:

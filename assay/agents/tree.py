@@ -15,6 +15,8 @@ from assay.types import Completion, Message, ToolCall, Turn
 
 MOST_TOKENS = 2**20
 """Tokens that a tree keeps which forgets replies: about 50 MB."""
+MOST_LOST = 1000
+"""Calls without a reply that a tree keeps, the first; the tokens of all are counted."""
 LEARNED = "learned"
 """Names, in a balance, the tokens that are learned."""
 PaidRoots = Literal["first", "all"]
@@ -37,6 +39,16 @@ class Unlearned(StrEnum):
     """Sampled when the rollout had ended."""
     MACHINE = "machine"
     """Beside a reply that the engine failed, or of a rollout that the machine lost."""
+
+
+@dataclass(eq=False, slots=True)
+class CallTimes:
+    """How long a call took, and how often it was sent."""
+
+    seconds: float = 0.0
+    """From its beginning to its end."""
+    retries: int = 0
+    """How often its client sent it again and joined it, or got its answer again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -71,6 +83,8 @@ class CallNode:
     """The number of the last call that descends from it."""
     end: bytes = b""
     """The digest of its request's messages and its reply; empty without messages."""
+    times: CallTimes = field(default_factory=CallTimes)
+    """Those of its call."""
 
     def __post_init__(self) -> None:
         if not self.end and self.keys:
@@ -101,6 +115,20 @@ class CallNode:
         return self.prompt[: len(before)] == before
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class LostCall:
+    """A call that has no reply."""
+
+    number: int
+    """Its place in the order in which calls began."""
+    parent: CallNode | None
+    """The reply that its request continues."""
+    tokens: int
+    """How many were sampled for it."""
+    reason: Unlearned
+    times: CallTimes = field(default_factory=CallTimes)
+
+
 class CallTree:
     """All replies of one rollout. `most`: how many it remembers, by default all; then up to
     MOST_TOKENS, prompts included, but always the newest.
@@ -114,6 +142,10 @@ class CallTree:
         """All tokens that were sampled for the rollout."""
         self.lost = Counter[Unlearned]()
         """Tokens that were sampled for calls without a reply."""
+        self.lost_calls: list[LostCall] = []
+        """Those calls, up to MOST_LOST; none where replies are forgotten."""
+        self.lost_count = 0
+        """How many they are."""
         self._ends: defaultdict[bytes, list[CallNode]] = defaultdict(list)
 
     def parent_of(
@@ -156,10 +188,13 @@ class CallTree:
             ancestor.latest = max(ancestor.latest, node.number)
             ancestor = ancestor.parent
 
-    def lose(self, tokens: int, reason: Unlearned) -> None:
-        """Count tokens that were sampled for a call that has no reply."""
-        self.sampled += tokens
-        self.lost[reason] += tokens
+    def lose(self, call: LostCall) -> None:
+        """Count a call that has no reply, and its tokens."""
+        self.sampled += call.tokens
+        self.lost[call.reason] += call.tokens
+        self.lost_count += 1
+        if self._most is None and len(self.lost_calls) < MOST_LOST:
+            self.lost_calls.append(call)
 
     def _is_full(self, most: int) -> bool:
         return len(self.nodes) > most or self._tokens > MOST_TOKENS

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from assay.commands import options
+from assay.errors import SettingsError
 from assay.progress import cell
 
 METRICS = ("reward/pass_rate", "reward/mean", "rollout/failed", "rollout/length", "learn/entropy",
@@ -22,11 +23,16 @@ def show(
     sql: Annotated[
         str | None, typer.Option(help="A query over the tables `metrics` and `rollouts`.")
     ] = None,
+    calls: Annotated[
+        bool, typer.Option(help="The calls of agents: a line for each rollout of the newest step.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show the stages, newest metrics, evaluations and alerts of runs, also while they train."""
     from assay.viewer.folders import RunsFolder
 
+    if sql and calls:
+        raise SettingsError("--sql and --calls show different things; give one of them")
     runs = RunsFolder(folder)
     if sql:
         from assay.viewer.query import query
@@ -36,6 +42,12 @@ def show(
         options.print_result(
             {"rows": json.loads(json.dumps(rows, default=str))}, as_json, [_table(columns, answer)]
         )
+        return
+    if calls:
+        rows = [row for run in runs.runs().values() for row in run.call_sums()]
+        damage = [line for run in runs.runs().values() for line in run.damage()]
+        parts = [_calls_table(rows), *_damage_lines(damage)]
+        options.print_result({"calls": rows, "damage": damage}, as_json, parts)
         return
     states = [run.state() for run in runs.runs().values()]
     parts = [part for state in states for part in _shown(state)]
@@ -61,7 +73,26 @@ def _shown(run: dict[str, Any]) -> list[Any]:
         (["alert", "step", ""], alerts),
     ):
         parts += [_table(columns, rows)] if rows else []
-    return [*parts, *(_text(f"damaged: {line}") for line in run["damage"])]
+    return [*parts, *_damage_lines(run["damage"])]
+
+
+def _damage_lines(damage: Sequence[str]) -> list[Any]:
+    return [_text(f"damaged: {line}") for line in damage]
+
+
+def _calls_table(rows: Sequence[dict[str, Any]]) -> Any:
+    """A line for each rollout with calls."""
+    if not rows:
+        return _text("no agent called in the newest steps")
+    lines = []
+    for row in rows:
+        tokens = dict(row["tokens"])
+        learned = tokens.pop("learned", 0)
+        others = ", ".join(f"{name} {count}" for name, count in tokens.items())
+        place = f"{row['stage']}, {row['kind']}", row["step"], f"{row['group']}.{row['index']}"
+        lines.append([row["run"], *place, row["task_id"], row["calls"], learned, others])
+    columns = ["run", "stage", "step", "rollout", "task", "calls", "learned", "not learned"]
+    return _table(columns, lines)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from assay import extract
+from assay.agents.records import recorded_calls
 from assay.agents.server import PolicyServer, SessionAddress
 from assay.agents.session import CallSession, ServedPolicy
 from assay.agents.tree import LEARNED, balance
@@ -21,6 +22,7 @@ from assay.rewards import Reward
 from assay.rollout.meter import Meter
 from assay.rollout.prompter import Prompter
 from assay.types import (
+    AgentCalls,
     AnyCheck,
     Cause,
     Completion,
@@ -127,9 +129,8 @@ async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: in
             await talk.check()
     except RolloutLostError as lost:
         cause = lost.cause or Cause.MACHINE
-        turns, unlearned = tuple(talk.turns), talk.unlearned
-        return Rollout(task, turns, None, str(lost), cause, unlearned=unlearned)
-    return Rollout(task, tuple(talk.turns), None, unlearned=talk.unlearned)
+        return replace(talk.rollout, failure=str(lost), cause=cause)
+    return talk.rollout
 
 
 class Dialogue:
@@ -144,6 +145,16 @@ class Dialogue:
         self.turns: list[Turn] = []
         self.unlearned: Mapping[str, int] = {}
         """By the reason, how many tokens were sampled at its endpoint that are not learned."""
+        self.agent_calls = AgentCalls()
+        """The calls at its endpoint."""
+
+    @property
+    def rollout(self) -> Rollout:
+        """What has become of it so far, not scored."""
+        return Rollout(
+            self.task, tuple(self.turns), None, unlearned=self.unlearned,
+            agent_calls=self.agent_calls,
+        )  # fmt: skip
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """Sample the next completion and return its text."""
@@ -190,7 +201,7 @@ class Dialogue:
     @asynccontextmanager
     async def endpoint(self, limits: CallLimits) -> AsyncIterator[SessionAddress]:
         """Serve the policy to an agent. When the block ends, what is to be learned of its calls is
-        the turns, and the other tokens are counted.
+        the turns, and the other tokens are counted. All of the calls are recorded.
         """
         context, prompter = self.context, self.context.prompter
         policy = ServedPolicy(
@@ -202,6 +213,7 @@ class Dialogue:
             async with context.server.open(session) as address:
                 yield address
         finally:
+            self.agent_calls = recorded_calls(session.tree, len(self.turns))
             self.turns += session.tree.turns()
             counts = balance(session.tree)
             self.unlearned = {name: n for name, n in counts.items() if name != LEARNED and n}

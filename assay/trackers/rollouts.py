@@ -1,5 +1,7 @@
 """rollouts/step_000012.parquet: all completions of a step with program, verdict and reward."""
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -10,7 +12,7 @@ from typing import Any
 from assay.files import by_step, encodable, remove_leftovers, replacing
 from assay.judge.kinds.asserts import expected_values
 from assay.trackers.base import Tracker
-from assay.types import AnyCheck, Check, Rollout, Sample, Turn
+from assay.types import AgentCall, AnyCheck, Check, Rollout, Sample, Turn
 
 VOCABULARY = "vocabulary.parquet"
 """Name of the file in a stage's folder with the bytes of each token id, so that tokens can be read
@@ -63,7 +65,7 @@ def write_rollouts(
     """
     from pyarrow import Table, parquet
 
-    rows = [*_rows(step, groups, _advantages(groups, samples))]
+    rows = [*_rows(step, groups, _advantages(groups, samples), _first_turns(samples))]
     table = Table.from_pylist(rows, schema=schema())
     with replacing(file) as partial:
         parquet.write_table(table, partial, compression="zstd")
@@ -87,6 +89,16 @@ def _advantages(
     return advantages
 
 
+def _first_turns(samples: Sequence[Sample]) -> dict[tuple[int, int], list[int]]:
+    """By a rollout's group and index, the turn with which each of its samples begins."""
+    firsts = defaultdict[tuple[int, int], list[int]](list)
+    for sample in samples:
+        if sample.place is not None:
+            group, index, first = sample.place
+            firsts[group, index].append(first)
+    return {place: sorted(turns) for place, turns in firsts.items()}
+
+
 def write_vocabulary(folder: Path, tokens: Sequence[bytes]) -> None:
     """Write the bytes of each token id into the folder of a stage."""
     from pyarrow import parquet, table
@@ -103,6 +115,9 @@ def schema() -> Any:
     check = pa.struct({"input": text, "expected": text, "hidden": pa.bool_()})
     test = {"name": text, "outcome": text, "seconds": number, "is_fix": pa.bool_(), "detail": text}
     call = {"name": text, "arguments": pa.map_(text, text), "detail": text, "result": text}
+    agent_call = {"id": whole, "parent": whole, "number": whole, "tokens": whole, "turn": whole,
+                  "sample": whole, "reason": text, "ended": text, "text": text, "characters": whole,
+                  "retries": whole, "seconds": number}  # fmt: skip
     return pa.schema(
         {
             "step": whole,
@@ -138,6 +153,11 @@ def schema() -> Any:
             "calls": pa.list_(pa.struct(call)),  # the turn's tool calls, with their results
             "cause": text,  # whose doing the verdict is, or that the rollout is lost
             "advantages": pa.list_(pa.float32()),  # of its tokens; one number if all are the same
+            "agent_calls": pa.list_(pa.struct(agent_call)),  # in a rollout's first row; else null
+            "agent_call_count": whole,  # of all; there too
+            "unlearned": pa.map_(
+                text, whole
+            ),  # tokens that are no turn's, by the reason; there too
         }
     )
 
@@ -153,6 +173,7 @@ def _rows(
     step: int,
     groups: Sequence[Sequence[Rollout]],
     advantages: Mapping[tuple[int, int, int], list[float]],
+    first_turns: Mapping[tuple[int, int], list[int]],
 ) -> Iterator[dict[str, Any]]:
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
@@ -176,6 +197,8 @@ def _rows(
                     turn["tags"] = [("language", rollout.task.language), *rollout.task.tags.items()]
                 elif number == 0:
                     turn["prompt_tokens"] = None
+                if number == 0:
+                    turn |= _agent_calls(rollout, first_turns.get((place, index), []))
                 row = common | {"turn": number, "prompt": prompt} | turn
                 row["cause"] = rollout.cause or row.get("cause")
                 row["advantages"] = advantages.get((place, index, number))
@@ -215,6 +238,24 @@ def _turn(turn: Turn) -> dict[str, Any]:
             for call, result in zip(turn.calls, results, strict=False)
         ],
     }  # fmt: skip
+
+
+def _agent_calls(rollout: Rollout, first_turns: Sequence[int]) -> dict[str, Any]:
+    """The columns of its agent's calls; none of a rollout without any."""
+    if not rollout.agent_calls.count:
+        return {}
+    return {
+        "agent_calls": [_agent_call(call, first_turns) for call in rollout.agent_calls.calls],
+        "agent_call_count": rollout.agent_calls.count,
+        "unlearned": [*rollout.unlearned.items()],
+    }
+
+
+def _agent_call(call: AgentCall, first_turns: Sequence[int]) -> dict[str, Any]:
+    """A call, with the number of the sample in which it is learned: none without samples."""
+    if call.turn is None or not first_turns:
+        return asdict(call)
+    return asdict(call) | {"sample": bisect_right(first_turns, call.turn) - 1}
 
 
 def _check(check: AnyCheck, function: str) -> dict[str, Any]:

@@ -197,6 +197,17 @@ class RunFiles:
             stage.check()
         return self._with_report(stages)
 
+    def call_sums(self) -> list[dict[str, Any]]:
+        """Of each rollout of an agent, in the newest step of each stage and kind, how many calls
+        there were, and their tokens by what became of them.
+        """
+        return [
+            {"run": self.name, "stage": stage.name, "kind": kind} | row
+            for stage in self
+            for kind, files in stage.rollouts.items()
+            for row in files.call_sums()
+        ]
+
     def details(self, since: dict[str, tuple[int, str]]) -> dict[str, Any]:
         """All of the run but its rollouts; `since` gives the rows and the tag of each stage's
         metrics that the reader has.

@@ -1,6 +1,7 @@
 """The rollouts of a stage: an index in memory of what is filtered, and texts read when shown."""
 
 import codecs
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -17,6 +18,7 @@ from assay.errors import DataError
 from assay.files import by_step
 from assay.trackers.rollouts import VOCABULARY, schema, turns
 from assay.types import Verdict
+from assay.viewer.call_tree import call_tree
 from assay.viewer.file_cache import UNREADABLE, FileCache
 from assay.viewer.parse import read_vocabulary, require_parquet
 
@@ -35,6 +37,8 @@ TURN = (
     "tests", "calls", "cause",
 )  # fmt: skip
 """Columns of a turn that are shown as they stand."""
+CALLS = ("agent_calls", "agent_call_count", "unlearned", "failure", "cause")
+"""Columns of which a rollout's tree of calls is made, beside the lengths of its turns."""
 SHARED = ("checks", "tags")
 """Columns of a group's first row, which all of its rollouts share."""
 NEVER_NULL = (*PLACES, "turn", "task_id")
@@ -172,7 +176,35 @@ class RolloutFiles:
             name: next((row[name] for row in rows if row[name]), []) for name in SHARED
         }
         turns = [self._turn(row, rows) for row in mine]
-        return {name: mine[-1][name] for name in (*LISTED, "parts")} | shared | {"turns": turns}
+        return (
+            {name: mine[-1][name] for name in (*LISTED, "parts")}
+            | shared
+            | {"turns": turns, "call_tree": call_tree(mine)}
+        )
+
+    def call_sums(self) -> list[dict[str, Any]]:
+        """Of each rollout of the newest step that has an agent's calls, how many there were, and
+        their tokens by what became of them.
+        """
+        files = self.files()
+        if not files:
+            return []
+        file, columns = files[max(files)], [*PLACES, "task_id", "length", *CALLS]
+        try:
+            rows = read_table([file], columns, None).to_pylist()
+        except (DataError, ValueError) as error:  # the latter of bytes that are no text
+            self._cache.blame(file, "calls", error.__cause__ or error)
+            return []
+        turns = defaultdict[tuple[int, ...], list[dict[str, Any]]](list)
+        for row in rows:
+            turns[tuple(row[name] for name in PLACES)].append(row)
+        trees = [(mine[0], call_tree(mine)) for mine in turns.values()]
+        return [
+            {name: row[name] for name in (*PLACES, "task_id")}
+            | {"calls": tree["count"], "tokens": dict(tree["sums"])}
+            for row, tree in trees
+            if tree
+        ]
 
     def tags(self, step: int) -> dict[str, dict[str, str]]:
         """The tags of each task of a step that has any."""

@@ -9,7 +9,15 @@ from zlib import crc32
 import pytest
 
 from assay.agents.canonical import canonical, chain
-from assay.agents.tree import LEARNED, CallNode, CallTree, PaidRoots, Unlearned, balance
+from assay.agents.tree import (
+    LEARNED,
+    CallNode,
+    CallTree,
+    LostCall,
+    PaidRoots,
+    Unlearned,
+    balance,
+)
 from assay.rollout.samples import to_samples
 from assay.types import Completion, Rollout, Score, Task
 
@@ -236,8 +244,8 @@ def test_a_whole_reply_that_nobody_took_is_abandoned_and_equal_ones_that_were_ta
 def test_tokens_of_calls_without_a_reply_are_counted_under_their_reason() -> None:
     calls = Calls()
     calls.call("u1", "a1")
-    calls.tree.lose(7, Unlearned.CLIENT_GONE)
-    calls.tree.lose(5, Unlearned.SEALED)
+    calls.tree.lose(LostCall(1, None, 7, Unlearned.CLIENT_GONE))
+    calls.tree.lose(LostCall(2, None, 5, Unlearned.SEALED))
     assert calls.balance == {LEARNED: 2, "client_gone": 7, "sealed": 5}
 
 

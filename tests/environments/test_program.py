@@ -342,6 +342,11 @@ ask({"role": "user", "content": "token token token"})
         == sum(rollout.unlearned.values())
         > 0
     )
+    record = rollout.agent_calls
+    assert [(call.turn, call.reason, call.text) for call in record.calls] == [
+        (0, "", ""), (None, "foreign_root", WRONG),
+    ]  # fmt: skip
+    assert record.count == 2
     every, _ = act(tmp_path, code, RIGHT, WRONG, paid_roots="all")
     assert len(every.turns) == 2
     assert not every.unlearned

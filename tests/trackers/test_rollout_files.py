@@ -91,6 +91,9 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "calls": [],
         "advantages": None,
         "cause": "program",
+        "agent_calls": None,
+        "agent_call_count": None,
+        "unlearned": None,
     }
 
 

@@ -13,6 +13,8 @@ from assay.tools import ToolCall
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker, write_rollouts, write_vocabulary
 from assay.types import (
+    AgentCall,
+    AgentCalls,
     Check,
     Completion,
     Execution,
@@ -97,6 +99,48 @@ def made_rollout(
                 tags={"difficulty": difficulty})  # fmt: skip
     score = Score(reward, {"tests": float(passed), "length": reward - float(passed)})
     return Rollout(task, turns, score, held_out=Execution(held_out) if held_out else None)
+
+
+def made_agent(name: str, learned: str = RIGHT, other: str = WRONG) -> Rollout:
+    """A rollout of an agent: two turns, the first of which was sent twice, a title beside them, a
+    reply of a conversation that is not the agent's own, and a call that the machine failed.
+    """
+    rollout = made_rollout(name, learned, verdict=Verdict.PASS, observations=["again"])
+    first, last = (turn.completion.length for turn in rollout.turns)
+    size = len(other)
+    calls = (
+        AgentCall(0, None, 0, first, turn=0, ended="stop", characters=len(learned), retries=1,
+                  seconds=1.5),
+        AgentCall(1, None, 1, 9, reason="auxiliary", ended="stop", text="A title", characters=7),
+        AgentCall(2, None, 2, 30, reason="foreign_root", ended="length", text=other[:2000],
+                  characters=size),
+        AgentCall(3, 2, 3, 5, reason="foreign_root", ended="tool_calls"),
+        AgentCall(4, 0, 4, 4, reason="machine", seconds=0.25),
+        AgentCall(5, 0, 5, last, turn=1, ended="stop", characters=len(learned)),
+    )  # fmt: skip
+    unlearned = {"auxiliary": 9, "foreign_root": 35, "machine": 4}
+    return replace(rollout, unlearned=unlearned, agent_calls=AgentCalls(calls, len(calls)))
+
+
+def made_chain(name: str, count: int, text: str = "x") -> Rollout:
+    """A rollout of an agent with a long conversation that is not its own."""
+    rollout = made_rollout(name)
+    first = AgentCall(0, None, 0, rollout.length, turn=0, ended="stop")
+    others = [
+        AgentCall(n, n - 1 if n > 1 else None, n, 2, reason="foreign_root", text=text)
+        for n in range(1, count)
+    ]
+    return replace(
+        rollout, unlearned={"foreign_root": 2 * (count - 1)},
+        agent_calls=AgentCalls((first, *others), count),
+    )  # fmt: skip
+
+
+def write_agents(stage: Path, step: int, *rollouts: Rollout) -> None:
+    """A step of agents' rollouts, from which the learner learned."""
+    groups = [[rollout] for rollout in rollouts]
+    file = stage / "rollouts" / f"step_{step:06d}.parquet"
+    write_rollouts(file, step, groups, to_samples(groups))
 
 
 def make_run(folder: Path, steps: int = 3, extra: Sequence[Rollout] = ()) -> Path:

@@ -13,11 +13,15 @@ from tests.viewer.chromium import BROWSER, faint, is_quiet, open_page, served, u
 from tests.viewer.made import (
     ADVANTAGE,
     HOSTILE,
+    RIGHT,
     WRONG,
+    made_agent,
+    made_chain,
     made_repair,
     made_rollout,
     make_evaluation,
     make_run,
+    write_agents,
 )
 
 pytestmark = BROWSER
@@ -35,6 +39,8 @@ VIEWS = {
     "evaluations?run=made": "section[aria-label='by difficulty'] .interval",
     "evaluations?run=eval-a&with_run=eval-b&with_at=0": ".per-task .worse",
     "rollouts?run=demo_seed1&at=3.2.0": ".call, .diff",
+    "rollouts?run=agents&at=4.0.0": ".call-tree li",
+    "rollouts?run=agents&at=4.1.0": ".call-tree li:nth-child(400)",
     "suspects?run=made": "h2",
     "settings?run=made": "pre",
     f"compare?run=made&{SIDES}": ".diff .added, .diff .removed",
@@ -68,6 +74,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in range(5, 9):
             tracker.track(step, {"learn/clip_fraction": float(seed)})
         tracker.close()
+    agents = [
+        made_agent("set/agent", RIGHT, HOSTILE + "y" * 3000),
+        made_chain("set/chain", 400, HOSTILE),
+    ]
+    write_agents(make_run(folder / "agents") / "grpo", 4, *agents)
     make_evaluation(folder / "eval-a")
     make_evaluation(folder / "eval-b", ("set/c",))
     return folder
@@ -193,6 +204,69 @@ def test_a_repository_shows_calls_results_the_change_and_each_test(
         assert "difficulty: hard" in facts
         assert page.locator(".alert >> text=forgeable").count() == 1
         assert is_quiet(did, address)
+
+
+def test_an_agents_calls_are_a_tree_with_what_became_of_their_tokens(
+    browser: Any, address: str
+) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=agents&at=4.0.0") as (page, did):
+        page.wait_for_selector(".call-tree")
+        rows = page.eval_on_selector_all(
+            ".call-tree li",
+            "all => all.map((one) => [one.dataset.level, one.querySelector('.mark').innerText,"
+            " one.querySelector('.number').innerText])",
+        )
+        each = f"{len(RIGHT)} tokens"
+        assert rows == [
+            ["1", "learned", each], ["2", "machine", "4 tokens"], ["2", "learned", each],
+            ["1", "auxiliary", "9 tokens"], ["1", "foreign root", "30 tokens"],
+            ["2", "foreign root", "5 tokens"],
+        ]  # fmt: skip
+        left = "all => all.map((one) => one.getBoundingClientRect().left)"
+        starts = page.eval_on_selector_all(".call-tree .name", left)
+        assert starts[0] == starts[3] < starts[1] == starts[2]
+        names = page.eval_on_selector_all(".call-tree .name", "all => all.map((x) => x.innerText)")
+        assert "begins, sent 2 times" in names[0]
+        assert "continues call 1" in names[1]
+        total = 2 * len(RIGHT) + 48
+        words = " ".join(page.inner_text("[aria-label='sum of the calls']").split())
+        assert words == (
+            f"{total} tokens in 6 calls learned {2 * len(RIGHT)} foreign root 35 auxiliary 9"
+            " machine 4"
+        )
+        assert is_quiet(did, address)
+
+
+def test_a_call_opens_its_text_by_a_click_and_by_a_key(browser: Any, address: str) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=agents&at=4.0.0") as (page, did):
+        page.wait_for_selector(".call-tree")
+        assert page.locator(".call-tree pre").count() == 0
+        page.click(".call-tree li:nth-child(1) summary")
+        page.wait_for_selector("[aria-label='reply of call 1'] >> text=return x + 1")
+        assert "turn 1, in sample 1" in page.inner_text(".call-tree li:nth-child(1) .note")
+        page.focus(".call-tree li:nth-child(5) summary")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("[aria-label='reply of call 3'] .escape >> text=\\u202e")
+        text = page.inner_text(".call-tree li:nth-child(5)")
+        assert "<script>document.title" in text
+        assert f"the beginning of {len(HOSTILE) + 3000:,} characters" in text
+        page.click(".call-tree li:nth-child(2) summary")
+        page.wait_for_selector(".call-tree li:nth-child(2) >> text=no text of a reply")
+        assert page.locator(".call-tree script, .call-tree img").count() == 0
+        assert page.title() == "agents \u00b7 assay"
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".call-tree li:nth-child(2) .note", state="detached")
+        assert is_quiet(did, address)
+
+
+def test_a_call_that_is_open_fits_a_phone(browser: Any, address: str) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=agents&at=4.1.0", width=390) as (page, _):
+        page.wait_for_selector(".call-tree")
+        page.click(".call-tree li:nth-child(400) summary")
+        page.wait_for_selector(".call-tree li:nth-child(400) pre")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        wide = "all => all.filter((one) => one.getBoundingClientRect().right > 390).length"
+        assert page.eval_on_selector_all(".call-tree summary > *, .call-tree pre", wide) == 0
 
 
 def test_the_advantage_is_the_one_that_the_learner_used(browser: Any, address: str) -> None:

@@ -3,6 +3,7 @@ import { html, useState } from "./vendor/preact.js";
 import { address, useKeys } from "./data.js";
 import { Code, LongText, Tokens, plain, visible } from "./text.js";
 import { Mark } from "./parts.js";
+import { AgentCalls } from "./calls.js";
 import { Patch, isPatch } from "./diff.js";
 
 const MODES = [["text", "text"], ["probability", "log-probability"], ["advantage", "advantage"]];
@@ -47,6 +48,8 @@ export function Rollout({ data, place, run, bare }) {
       <a href=${address("tasks", task)}>its history</a>
       <a href=${address("compare", { run: run.name, a: wordOf(place) })}>compare</a>
     </p>`}
+    ${!bare && data.call_tree && html`<${AgentCalls} tree=${data.call_tree} turns=${data.turns}
+      place=${place} />`}
     ${data.turns.map((turn, at) => html`<${Turn} turn=${turn} place=${place} mode=${mode}
       many=${data.turns.length > 1} checks=${at === data.turns.length - 1 ? data.checks : []} />`)}
   </article>`;
