@@ -72,7 +72,7 @@ def demonstrate(
 def _print(summary: DemonstrationSummary, out: Path, as_json: bool) -> None:
     fates = {fate.value: count for fate, count in summary.fates.items()}
     result: dict[str, Any] = {
-        "present": summary.present, "kept": summary.kept, **fates,
+        "present": summary.present, "kept": summary.added, **fates,
         "reasons": {fate.value: why for fate, why in summary.reasons.items()}, "file": str(out),
     }  # fmt: skip
     others = [
@@ -81,7 +81,7 @@ def _print(summary: DemonstrationSummary, out: Path, as_json: bool) -> None:
         if fate in summary.reasons
     ]
     before = f", beside {summary.present} that were there" if summary.present else ""
-    end = f"kept     {counted(summary.kept, 'conversation')}{before} in {out}"
+    end = f"kept     {counted(summary.added, 'conversation')}{before} in {out}"
     options.print_result(result, as_json, [], "\n".join([*others, end]))
 
 
@@ -92,6 +92,6 @@ def _require_rows(summary: DemonstrationSummary, tasks: str) -> None:
             f"the machine failed {counted(lost, 'conversation')}, first {summary.why_lost}; run"
             " the command again, which goes on with those"
         )
-    if not summary.kept + summary.present:
+    if not summary.added + summary.present:
         reasons = "; ".join(f"{fate} {why}" for fate, why in summary.reasons.items())
         raise DataError(f"no conversation of {tasks} passes: {reasons}")

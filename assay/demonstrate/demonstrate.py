@@ -12,7 +12,7 @@ from typing import Any
 from assay.demonstrate.changes import right_change
 from assay.demonstrate.player import converse
 from assay.demonstrate.rows import RowFile, row_id, row_of
-from assay.demonstrate.script import Plan, Situation, UnfitScriptError, drawn, script
+from assay.demonstrate.script import ScriptPlan, Situation, UnfitScriptError, draw_plan, script
 from assay.environments import Environment, repository_tests
 from assay.errors import DataError, RolloutLostError
 from assay.judge import Job, Judge
@@ -24,7 +24,7 @@ from assay.sync import together
 from assay.types import UNJUDGED_CAUSES, RepositoryTests, Task, Verdict
 
 
-class Fate(StrEnum):
+class DemonstrationFate(StrEnum):
     """What became of a conversation."""
 
     KEPT = "kept"
@@ -47,7 +47,7 @@ class Attempted:
     """One conversation, and why it is not kept."""
 
     id: str
-    fate: Fate
+    fate: DemonstrationFate
     why: str = ""
     row: Mapping[str, Any] = field(default_factory=dict)
 
@@ -58,24 +58,24 @@ class DemonstrationSummary:
 
     present: int = 0
     """Rows that the file held before."""
-    fates: Counter[Fate] = field(default_factory=Counter)
-    reasons: dict[Fate, str] = field(default_factory=dict)
+    fates: Counter[DemonstrationFate] = field(default_factory=Counter)
+    reasons: dict[DemonstrationFate, str] = field(default_factory=dict)
     """The first conversation of each fate that is not kept, and why."""
 
     @property
-    def kept(self) -> int:
+    def added(self) -> int:
         """Rows that were added."""
-        return self.fates[Fate.KEPT]
+        return self.fates[DemonstrationFate.KEPT]
 
     @property
     def lost(self) -> int:
         """Conversations that the machine failed."""
-        return self.fates[Fate.LOST]
+        return self.fates[DemonstrationFate.LOST]
 
     @property
     def why_lost(self) -> str:
         """The first of them, and why; empty where there is none."""
-        return self.reasons.get(Fate.LOST, "")
+        return self.reasons.get(DemonstrationFate.LOST, "")
 
     def note(self, attempted: Attempted) -> None:
         """Count a conversation."""
@@ -111,8 +111,10 @@ async def play_references(
             pairs = missing[first : first + judge.slots]
             calls = (_attempt(task, number, seed, environment, judge) for task, number in pairs)
             for attempted in await together(calls):
-                is_new = attempted.fate is not Fate.KEPT or file.added(attempted.row)
-                summary.note(attempted if is_new else replace(attempted, fate=Fate.REPEATED))
+                is_new = attempted.fate is not DemonstrationFate.KEPT or file.added(attempted.row)
+                summary.note(
+                    attempted if is_new else replace(attempted, fate=DemonstrationFate.REPEATED)
+                )
                 progress.advance()
 
 
@@ -122,21 +124,23 @@ async def _attempt(
     """One conversation; where its script does not fit the task, the plainest one."""
     id, check = row_id(task, number, seed), repository_tests(task)
     if not (check and task.reference):
-        return Attempted(id, Fate.NO_REFERENCE, "the task has none")
+        return Attempted(id, DemonstrationFate.NO_REFERENCE, "the task has none")
     try:
         situation = await asyncio.to_thread(_situation, task, check, task.reference)
-        plan = drawn(seed, task.id, number)
-        for chosen in dict.fromkeys((plan, plan.plainest)):
-            attempted = await _played(task, id, situation, chosen, environment, judge)
-            if attempted.fate is not Fate.UNFIT_SCRIPT:
+        plan = draw_plan(seed, task.id, number)
+        for candidate in dict.fromkeys((plan, plan.plainest)):
+            attempted = await _play(task, id, situation, candidate, environment, judge)
+            if attempted.fate is not DemonstrationFate.UNFIT_SCRIPT:
                 break
         return attempted
     except (PatchError, UnicodeError) as error:
-        return Attempted(id, Fate.UNFIT_REFERENCE, str(error))
+        return Attempted(id, DemonstrationFate.UNFIT_REFERENCE, str(error))
     except DataError as error:
-        return Attempted(id, Fate.UNJUDGED, str(error))
+        return Attempted(id, DemonstrationFate.UNJUDGED, str(error))
     except RolloutLostError as lost:
-        fate = Fate.UNJUDGED if lost.cause in UNJUDGED_CAUSES else Fate.LOST
+        fate = (
+            DemonstrationFate.UNJUDGED if lost.cause in UNJUDGED_CAUSES else DemonstrationFate.LOST
+        )
         return Attempted(id, fate, str(lost))
 
 
@@ -150,16 +154,23 @@ def _situation(task: Task, check: RepositoryTests, reference: str) -> Situation:
     return Situation(task.prompt, change, files_of(check), folders, has_git)
 
 
-async def _played(
-    task: Task, id: str, situation: Situation, plan: Plan, environment: Environment, judge: Judge
+async def _play(
+    task: Task,
+    id: str,
+    situation: Situation,
+    plan: ScriptPlan,
+    environment: Environment,
+    judge: Judge,
 ) -> Attempted:
     try:
         conversed = await converse(task, judge, environment, script(situation, plan))
     except UnfitScriptError as error:
-        return Attempted(id, Fate.UNFIT_SCRIPT, str(error))
+        return Attempted(id, DemonstrationFate.UNFIT_SCRIPT, str(error))
     execution = await judge.run(Job(task, conversed.program))
     if execution.verdict is Verdict.PASS:
-        return Attempted(id, Fate.KEPT, row=row_of(id, conversed.messages, environment))
-    fates = {Verdict.UNJUDGED: Fate.UNJUDGED, Verdict.INFRA: Fate.LOST}
-    fate = fates.get(execution.verdict, Fate.NOT_PASSED)
+        return Attempted(
+            id, DemonstrationFate.KEPT, row=row_of(id, conversed.messages, environment)
+        )
+    fates = {Verdict.UNJUDGED: DemonstrationFate.UNJUDGED, Verdict.INFRA: DemonstrationFate.LOST}
+    fate = fates.get(execution.verdict, DemonstrationFate.NOT_PASSED)
     return Attempted(id, fate, f"{execution.verdict}: {execution.detail}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from assay import prompts
 from assay.config.generation import PromptSettings
-from assay.demonstrate.script import Script, Seen, UnfitScriptError
+from assay.demonstrate.script import Script, StepResult, UnfitScriptError
 from assay.environments import Environment, OutOfRoomError
 from assay.environments.shell import BASH
 from assay.environments.shell_texts import FORMS
@@ -41,10 +41,10 @@ async def converse(
     """Play a script to its end. Raises UnfitScriptError where a command fails that is to succeed,
     and what the environment raises.
     """
-    played = PlayedConversation(task, judge, environment, script)
+    conversation = PlayedConversation(task, judge, environment, script)
     with suppress(OutOfRoomError):
-        await environment.run(played)
-    return Conversed(tuple(played.messages), played.program)
+        await environment.run(conversation)
+    return Conversed(tuple(conversation.messages), conversation.program)
 
 
 class PlayedConversation:
@@ -62,12 +62,12 @@ class PlayedConversation:
         form = FORMS[environment.parameters["observations"]]
         self._success = form.write(0, "").partition("0")[0] + "0"
         self._may_fail = False
-        self._seen: Seen | None = None
+        self._last: StepResult | None = None
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """The script's next reply. Raises OutOfRoomError at its end."""
         try:
-            step = self._script.send(self._seen) if self._seen else next(self._script)
+            step = self._script.send(self._last) if self._last else next(self._script)
         except StopIteration:
             raise OutOfRoomError from None
         self._may_fail = step.may_fail
@@ -83,14 +83,14 @@ class PlayedConversation:
 
     def show_results(self, results: Sequence[str], *, correct: bool = True) -> None:
         """Note what the call gave. Raises UnfitScriptError where the command was not to fail."""
-        (shown,) = results
+        (text,) = results
         if self._by_template:
             (fields,) = as_results(self.calls)
-            self.messages.append(Message("tool", shown, fields=fields))
+            self.messages.append(Message("tool", text, fields=fields))
         else:
-            self.messages.append(Message("user", shown))
-        self._seen = Seen(shown, shown.startswith(self._success))
-        if not (self._seen.succeeded or self._may_fail):
+            self.messages.append(Message("user", text))
+        self._last = StepResult(text, text.startswith(self._success))
+        if not (self._last.succeeded or self._may_fail):
             raise UnfitScriptError(f"a command fails: {self.calls[0].arguments['command'][:200]}")
 
     def drop_reply(self, text: str) -> None:

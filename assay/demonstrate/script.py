@@ -32,7 +32,7 @@ USUAL = {*keyword.kwlist, *dir(builtins), "self", "import", "print"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """One reply: what the model says, and the command that it runs."""
 
     text: str
@@ -42,15 +42,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StepResult:
     """What came of a step."""
 
-    shown: str
+    text: str
     """What the model reads of it."""
     succeeded: bool
 
 
-Script = Generator[Step, Seen, None]
+Script = Generator[ScriptStep, StepResult, None]
 
 
 class UnfitScriptError(Exception):
@@ -58,7 +58,7 @@ class UnfitScriptError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScriptPlan:
     """The choices of a script."""
 
     look: int
@@ -79,15 +79,15 @@ class Plan:
     """Seed of the sentences."""
 
     @property
-    def plainest(self) -> Plan:
+    def plainest(self) -> ScriptPlan:
         """The same without what may not fit a task."""
         return replace(self, reproduces=False, way="diff")
 
 
-def drawn(seed: int, task: str, number: int) -> Plan:
+def draw_plan(seed: int, task: str, number: int) -> ScriptPlan:
     """The plan that a seed decides for a task's conversation of this number."""
     draw = random.Random(derive(seed, "demonstrate", task, number))
-    return Plan(
+    return ScriptPlan(
         look=draw.randrange(len(LOOKS)), search=draw.randrange(len(SEARCHES)),
         reads_tests=draw.random() < 0.3, reproduces=draw.random() < 0.6,
         margin=draw.choice((10, 15, 25)), numbers=draw.random() < 0.5,
@@ -132,10 +132,10 @@ SAYINGS = {
 }  # fmt: skip
 
 
-class Teller:
+class Wording:
     """Draws the sentences of one conversation."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ScriptPlan) -> None:
         self._random = random.Random(plan.wording)
 
     def say(self, what: str, **names: str) -> str:
@@ -143,37 +143,37 @@ class Teller:
         return self._random.choice(SAYINGS[what]).format(**names)
 
 
-def script(situation: Situation, plan: Plan) -> Script:
+def script(situation: Situation, plan: ScriptPlan) -> Script:
     """The steps of a conversation, one after another; each `yield` returns what came of it. Raises
     UnfitScriptError.
     """
-    teller, change = Teller(plan), situation.change
-    yield Step(teller.say("look"), _look(situation, plan))
+    wording, change = Wording(plan), situation.change
+    yield ScriptStep(wording.say("look"), _look(situation, plan))
     if plan.reads_tests and (tests := _tests_of(situation.files)):
-        yield Step(teller.say("tests"), f"ls {shlex.quote(tests)}")
+        yield ScriptStep(wording.say("tests"), f"ls {shlex.quote(tests)}")
     program = _program_of(situation) if plan.reproduces else ""
-    before = (yield Step(teller.say("program"), program, may_fail=True)) if program else None
-    yield from _found(situation, plan, teller)
+    before = (yield ScriptStep(wording.say("program"), program, may_fail=True)) if program else None
+    yield from _find(situation, plan, wording)
     commands = WAYS[plan.way](change) if change.is_of_places else []
     first, *others = commands or WAYS["diff"](change)
     by_numbers = not commands or plan.way != "python"
     for path, lines in windows(change.places, plan.margin):
         command = _show(change, path, lines, numbers=plan.numbers or by_numbers)
-        yield Step(teller.say("read", path=path), command)
+        yield ScriptStep(wording.say("read", path=path), command)
     path = next(iter(change.after))
-    yield Step(teller.say("write", path=path), first)
+    yield ScriptStep(wording.say("write", path=path), first)
     for command in others:
-        yield Step(teller.say("more", path=path), command)
+        yield ScriptStep(wording.say("more", path=path), command)
     if before:
-        after = yield Step(teller.say("again"), program, may_fail=True)
+        after = yield ScriptStep(wording.say("again"), program, may_fail=True)
         if after == before:
             raise UnfitScriptError("the program of the statement shows no difference")
     if situation.has_git:
-        yield Step(teller.say("diff"), "git diff")
-    yield Step(teller.say("submit"), f"echo {SUBMIT}")
+        yield ScriptStep(wording.say("diff"), "git diff")
+    yield ScriptStep(wording.say("submit"), f"echo {SUBMIT}")
 
 
-def _look(situation: Situation, plan: Plan) -> str:
+def _look(situation: Situation, plan: ScriptPlan) -> str:
     if not situation.has_git or LOOKS[plan.look] == "ls":
         return "ls"
     return {
@@ -203,24 +203,24 @@ def _program_of(situation: Situation) -> str:
     return ""
 
 
-def _found(situation: Situation, plan: Plan, teller: Teller) -> Script:
+def _find(situation: Situation, plan: ScriptPlan, wording: Wording) -> Script:
     """Search for what the statement names, and list the definitions of a file that no search has
     shown.
     """
-    shown = ""
+    listing = ""
     if name := named_place(situation.statement, situation.change):
-        seen = yield Step(teller.say("search", name=name), _search(situation, plan, name))
-        shown = seen.shown
+        result = yield ScriptStep(wording.say("search", name=name), _search(situation, plan, name))
+        listing = result.text
     for path, text in situation.change.before.items():
         lines = (text or "").count("\n")
-        if text is None or lines <= SHORT or path in shown or not path.endswith(".py"):
+        if text is None or lines <= SHORT or path in listing or not path.endswith(".py"):
             continue
         command = f"grep -nE '^ *(class|def|async def) ' {shlex.quote(path)}"
         if re.search(r"^ *(class|def|async def) ", text, re.MULTILINE):
-            yield Step(teller.say("list", path=path), command)
+            yield ScriptStep(wording.say("list", path=path), command)
 
 
-def _search(situation: Situation, plan: Plan, name: str) -> str:
+def _search(situation: Situation, plan: ScriptPlan, name: str) -> str:
     is_defined = any(
         re.search(rf"\b(?:def|class) {re.escape(name)}\b", text or "")
         for text in situation.change.before.values()

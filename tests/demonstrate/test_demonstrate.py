@@ -71,11 +71,11 @@ def test_scripts_differ_by_the_seed_and_none_is_kept_twice(tasks: Path, tmp_path
 def test_equal_tasks_give_one_row(tasks: Path, tmp_path: Path) -> None:
     (task,) = rows_of(tasks)
     written(tasks, task, {**task, "id": "calc/1"})
-    plan = "assay.demonstrate.demonstrate.drawn"
-    from assay.demonstrate.script import drawn
+    plan = "assay.demonstrate.demonstrate.draw_plan"
+    from assay.demonstrate.script import draw_plan
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(plan, lambda seed, task, number: drawn(0, "one", 0))
+        patched.setattr(plan, lambda seed, task, number: draw_plan(0, "one", 0))
         result = ran(tasks, tmp_path / "out.jsonl", "--json")
     assert result.exit_code == 0
     summary = json.loads(result.stdout)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from assay.demonstrate.changes import RightChange, places_of
 from assay.demonstrate.script import (
-    Plan,
-    Seen,
+    ScriptPlan,
+    ScriptStep,
     Situation,
-    Step,
+    StepResult,
     UnfitScriptError,
-    drawn,
+    draw_plan,
     named_place,
     script,
     windows,
@@ -22,7 +22,7 @@ OLD = f"{FILLER}def halve(x):\n    return x / 3\n"
 NEW = OLD.replace("x / 3", "x / 2")
 CHANGE = RightChange({"pkg/core.py": OLD}, {"pkg/core.py": NEW})
 STATEMENT = "`halve` is wrong.\n\n```python\nprint(halve(1))\n```\n"
-PLAN = Plan(
+PLAN = ScriptPlan(
     look=0, search=0, reads_tests=True, reproduces=True, margin=10, numbers=False, way="python",
     wording=0,
 )  # fmt: skip
@@ -36,7 +36,7 @@ def situation(statement: str = STATEMENT, **fields: object) -> Situation:
     return Situation(**(known | fields))  # type: ignore[arg-type]
 
 
-def steps(plan: Plan = PLAN, **fields: object) -> Iterator[Step]:
+def steps(plan: ScriptPlan = PLAN, **fields: object) -> Iterator[ScriptStep]:
     """The steps, where each command shows its number."""
     played = script(situation(**fields), plan)  # type: ignore[arg-type]
     step, number = next(played), 0
@@ -44,7 +44,7 @@ def steps(plan: Plan = PLAN, **fields: object) -> Iterator[Step]:
         while True:
             yield step
             number += 1
-            step = played.send(Seen(str(number), succeeded=True))
+            step = played.send(StepResult(str(number), succeeded=True))
     except StopIteration:
         return
 
@@ -64,7 +64,7 @@ def test_the_steps_lead_from_the_statement_to_the_submission() -> None:
 
 def test_nothing_of_the_right_change_is_said_or_run_before_it_is_written() -> None:
     for number in range(60):
-        for step in steps(drawn(number, "task", 0)):
+        for step in steps(draw_plan(number, "task", 0)):
             if "x / 2" in step.command:
                 break
             assert "x / 3" not in step.command + step.text
@@ -74,7 +74,7 @@ def test_nothing_of_the_right_change_is_said_or_run_before_it_is_written() -> No
 
 def test_lines_that_a_command_counts_were_shown_with_their_numbers() -> None:
     for number in range(60):
-        commands = [step.command for step in steps(drawn(number, "task", 0))]
+        commands = [step.command for step in steps(draw_plan(number, "task", 0))]
         if any(command.startswith(("sed -i", "git apply")) for command in commands):
             assert any(command.startswith("cat -n pkg/core.py") for command in commands)
 
@@ -97,23 +97,23 @@ def test_a_program_that_shows_no_difference_does_not_fit() -> None:
     try:
         while True:
             played.send(seen) if seen else next(played)
-            seen = Seen("always the same", succeeded=True)
+            seen = StepResult("always the same", succeeded=True)
     except UnfitScriptError:
         return
 
 
 def test_without_git_no_command_asks_it() -> None:
     for number in range(30):
-        for step in steps(drawn(number, "task", 0), has_git=False):
+        for step in steps(draw_plan(number, "task", 0), has_git=False):
             assert not step.command.startswith("git") or step.command.startswith("git apply")
 
 
 def test_seeds_decide_the_plan_and_plans_differ() -> None:
-    plans = [drawn(0, "task", number) for number in range(50)]
-    assert plans == [drawn(0, "task", number) for number in range(50)]
+    plans = [draw_plan(0, "task", number) for number in range(50)]
+    assert plans == [draw_plan(0, "task", number) for number in range(50)]
     assert {plan.way for plan in plans} == {"diff", "python", "sed"}
     assert {plan.reads_tests for plan in plans} == {True, False}
-    assert len({*plans, *(drawn(1, "task", number) for number in range(50))}) == 100
+    assert len({*plans, *(draw_plan(1, "task", number) for number in range(50))}) == 100
 
 
 def test_near_places_are_read_together_and_far_ones_apart() -> None:
