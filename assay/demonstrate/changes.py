@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
+from typing import NamedTuple
 
 from assay.judge.patches import NO_END, Read, apply, lines_of, parse, unified
 
@@ -26,6 +27,14 @@ class Place:
     old: tuple[str, ...]
     """Whole lines with their ends."""
     new: tuple[str, ...]
+
+
+class Edit(NamedTuple):
+    """A command that makes a change, or a part of it."""
+
+    path: str
+    """The first file that it changes."""
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +90,25 @@ def _file_diff(path: str, old: str, new: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in lines)
 
 
-def by_diff(change: RightChange) -> list[str]:
+def by_diff(change: RightChange) -> list[Edit]:
     """The command that applies the whole change as a diff."""
-    return [f"git apply {here_document(change.diff())}"]
+    return [Edit(next(iter(change.after)), f"git apply {here_document(change.diff())}")]
 
 
-def by_python(change: RightChange) -> list[str]:
+def by_python(change: RightChange) -> list[Edit]:
     """A program for each place that replaces its lines, from the last place to the first; none
     where a text cannot stand in a program as it is.
     """
-    commands: list[str] = []
+    edits: list[Edit] = []
     for path, text in change.before.items():
         for place in reversed(places_of(path, text or "", change.after[path] or "")):
             pair = _found_by(place, lines_of(text or ""))
             if pair is None or any('"""' in part or "\\" in part for part in pair):
                 return []
-            commands.append(f"python3 {here_document(_program(path, *pair), option='-')}")
+            program = here_document(_program(path, *pair), option="-")
+            edits.append(Edit(path, f"python3 {program}"))
             text = (text or "").replace(*pair, 1)
-    return commands
+    return edits
 
 
 def _found_by(place: Place, lines: Sequence[str]) -> tuple[str, str] | None:
@@ -121,9 +131,9 @@ def _program(path: str, old: str, new: str) -> str:
     )
 
 
-def by_sed(change: RightChange) -> list[str]:
+def by_sed(change: RightChange) -> list[Edit]:
     """A command for each place, which is to be one line; none where one is not."""
-    commands = []
+    edits = []
     for place in change.places:
         pair = (*place.old, *place.new)
         if len(place.old) != 1 or len(place.new) != 1 or not all(x.endswith("\n") for x in pair):
@@ -135,9 +145,9 @@ def by_sed(change: RightChange) -> list[str]:
             return []
         find = re.sub(r"([\\.*\[\]^$])", r"\\\1", old[len(margin) : -1])
         write = re.sub(r"([\\&])", r"\\\1", new[len(margin) : -1])
-        edit = shlex.quote(f"{place.line}s{sign}{find}{sign}{write}{sign}")
-        commands.append(f"sed -i {edit} {shlex.quote(place.path)}")
-    return commands
+        script = shlex.quote(f"{place.line}s{sign}{find}{sign}{write}{sign}")
+        edits.append(Edit(place.path, f"sed -i {script} {shlex.quote(place.path)}"))
+    return edits
 
 
 def here_document(text: str, option: str = "") -> str:

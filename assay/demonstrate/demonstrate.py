@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,8 @@ from assay.progress import Progress
 from assay.sandbox.isolation import probe_isolation
 from assay.sync import together
 from assay.types import UNJUDGED_CAUSES, RepositoryTests, Task, Verdict
+
+REPEATS = "another row has the same replies"
 
 
 class DemonstrationFate(StrEnum):
@@ -111,10 +113,10 @@ async def play_references(
             pairs = missing[first : first + judge.slots]
             calls = (_attempt(task, number, seed, environment, judge) for task, number in pairs)
             for attempted in await together(calls):
-                is_new = attempted.fate is not DemonstrationFate.KEPT or file.added(attempted.row)
-                summary.note(
-                    attempted if is_new else replace(attempted, fate=DemonstrationFate.REPEATED)
-                )
+                is_kept = attempted.fate is DemonstrationFate.KEPT
+                if is_kept and not file.added(attempted.row):
+                    attempted = Attempted(attempted.id, DemonstrationFate.REPEATED, REPEATS)
+                summary.note(attempted)
                 progress.advance()
 
 
@@ -147,6 +149,8 @@ async def _attempt(
 def _situation(task: Task, check: RepositoryTests, reference: str) -> Situation:
     """Raises PatchError, UnicodeError and DataError."""
     change, tree = right_change(reference, reader(check)), tree_of(check)
+    if not change.after:
+        raise PatchError("it changes nothing")
     for text in (*change.before.values(), *change.after.values()):
         (text or "").encode()
     has_git = "namespaces" in probe_isolation().walls or (tree / ".git").exists()

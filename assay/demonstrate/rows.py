@@ -10,6 +10,7 @@ from typing import Any
 from assay.environments import Environment
 from assay.environments.shell import BASH
 from assay.errors import DataError
+from assay.files import remove
 from assay.line_file import LineFile
 from assay.types import Message, Task, as_dicts
 
@@ -25,7 +26,7 @@ class RowFile:
     """
 
     def __init__(self, path: Path, environment: Environment) -> None:
-        self._file = LineFile(path, "command")
+        self._path, self._file = path, LineFile(path, "command")
         self._environment = environment
         self.ids: set[str] = set()
         self._known: set[str] = set()
@@ -56,6 +57,8 @@ class RowFile:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        if not self.ids:
+            remove(self._path)  # nothing was kept
 
     def added(self, row: Mapping[str, Any]) -> bool:
         """Append a row, unless one of the same replies is there: then False."""

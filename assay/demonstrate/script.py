@@ -154,16 +154,14 @@ def script(situation: Situation, plan: ScriptPlan) -> Script:
     program = _program_of(situation) if plan.reproduces else ""
     before = (yield ScriptStep(wording.say("program"), program, may_fail=True)) if program else None
     yield from _find(situation, plan, wording)
-    commands = WAYS[plan.way](change) if change.is_of_places else []
-    first, *others = commands or WAYS["diff"](change)
-    by_numbers = not commands or plan.way != "python"
+    edits = WAYS[plan.way](change) if change.is_of_places else []
+    by_numbers = not edits or plan.way != "python"
     for path, lines in windows(change.places, plan.margin):
         command = _show(change, path, lines, numbers=plan.numbers or by_numbers)
         yield ScriptStep(wording.say("read", path=path), command)
-    path = next(iter(change.after))
-    yield ScriptStep(wording.say("write", path=path), first)
-    for command in others:
-        yield ScriptStep(wording.say("more", path=path), command)
+    for number, edit in enumerate(edits or WAYS["diff"](change)):
+        text = wording.say("more" if number else "write", path=edit.path)
+        yield ScriptStep(text, edit.command)
     if before:
         after = yield ScriptStep(wording.say("again"), program, may_fail=True)
         if after == before:

@@ -38,11 +38,12 @@ def test_each_way_that_fits_makes_the_right_file(tmp_path: Path, name: str, way:
     change = RightChange({path: old}, {path: new})
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_text(old)
-    commands = WAYS[way](change)
-    assert commands or way != "diff"
-    for command in commands:
-        subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
-    assert (tmp_path / path).read_text() == (new if commands else old)
+    edits = WAYS[way](change)
+    assert edits or way != "diff"
+    for edit in edits:
+        assert edit.path == path
+        subprocess.run(["bash", "-c", edit.command], cwd=tmp_path, check=True)
+    assert (tmp_path / path).read_text() == (new if edits else old)
 
 
 def test_a_way_that_does_not_fit_has_no_commands() -> None:
@@ -61,7 +62,7 @@ def test_files_that_come_and_go_are_written_by_a_diff(tmp_path: Path) -> None:
     change = right_change(reference, before.get)
     assert not change.is_of_places
     (tmp_path / "a.py").write_text("a = 1\n")
-    (command,) = WAYS["diff"](change)
-    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    (edit,) = WAYS["diff"](change)
+    subprocess.run(["bash", "-c", edit.command], cwd=tmp_path, check=True)
     assert [file.name for file in tmp_path.iterdir()] == ["b.py"]
     assert (tmp_path / "b.py").read_text() == "b = 1\n"

@@ -133,17 +133,19 @@ def test_what_the_judge_does_not_pass_is_counted_and_not_written(
     (right,) = rows_of(tasks)
     wrong = unified({"calc.py": SOURCE}, {"calc.py": SOURCE.replace("a - b", "a * b")})
     absent = unified({"new.py": "a\n"}, {"new.py": "b\n"})
-    references = {"wrong": wrong, "absent": absent, "none": ""}
+    same = unified({"calc.py": SOURCE}, {"calc.py": FIXED}).replace("a + b", "a - b")
+    references = {"wrong": wrong, "absent": absent, "same": same, "none": ""}
     rows = [{**right, "id": name, "reference": text} for name, text in references.items()]
     result = ran(written(tasks, right, *rows), tmp_path / "out.jsonl", "--json")
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
     counts = {name: summary[name] for name in
               ("kept", "unjudged", "reference does not fit", "no reference")}  # fmt: skip
-    assert counts == dict.fromkeys(counts, 1)
+    assert counts == dict.fromkeys(counts, 1) | {"reference does not fit": 2}
     assert [shown["id"] for shown in rows_of(tmp_path / "out.jsonl")] == ["calc/0#0.0"]
     code, line = refusal(ran(written(tasks, *rows), tmp_path / "empty.jsonl"))
     assert code == 2
+    assert not (tmp_path / "empty.jsonl").exists()
     assert "wrong#0.0: unjudged: the task's own reference fails" in line
 
 
