@@ -27,6 +27,7 @@ MOST_PLACES = 6
 """Places of a change that a demonstration goes through."""
 WORD = re.compile(r"[^\W\d]\w{2,}")
 QUOTED = re.compile(r"`([^`\n]+)`")
+DEFINITION = re.compile(r"^ *(?:async +def|def|class) +(\w+)", re.MULTILINE)
 USUAL = {*keyword.kwlist, *dir(builtins), "self", "import", "print"}
 """Names that say nothing of a place."""
 
@@ -202,20 +203,25 @@ def _program_of(situation: Situation) -> str:
 
 
 def _find(situation: Situation, plan: ScriptPlan, wording: Wording) -> Script:
-    """Search for what the statement names, and list the definitions of a file that no search has
-    shown.
+    """Search for what the statement names, and list the definitions of each long file with a place
+    that this does not lead to.
     """
-    listing = ""
-    if name := named_place(situation.statement, situation.change):
-        result = yield ScriptStep(wording.say("search", name=name), _search(situation, plan, name))
-        listing = result.text
-    for path, text in situation.change.before.items():
-        lines = (text or "").count("\n")
-        if text is None or lines <= SHORT or path in listing or not path.endswith(".py"):
+    change = situation.change
+    if name := named_place(situation.statement, change):
+        yield ScriptStep(wording.say("search", name=name), _search(situation, plan, name))
+    for path, text in change.before.items():
+        places = [place for place in change.places if place.path == path]
+        leads_there = all(name in definitions_above(text or "", place)[:1] for place in places)
+        if text is None or leads_there or text.count("\n") <= SHORT or not DEFINITION.search(text):
             continue
         command = f"grep -nE '^ *(class|def|async def) ' {shlex.quote(path)}"
-        if re.search(r"^ *(class|def|async def) ", text, re.MULTILINE):
-            yield ScriptStep(wording.say("list", path=path), command)
+        yield ScriptStep(wording.say("list", path=path), command)
+
+
+def definitions_above(text: str, place: Place) -> list[str]:
+    """The names of functions and classes that are defined above a place, the nearest first."""
+    above = "\n".join(text.split("\n")[: place.line])
+    return [match[1] for match in DEFINITION.finditer(above)][::-1]
 
 
 def _search(situation: Situation, plan: ScriptPlan, name: str) -> str:
@@ -240,11 +246,9 @@ def named_place(statement: str, change: RightChange) -> str:
     words: dict[str, None] = dict.fromkeys(name for text in code for name in WORD.findall(text))
     names = [name for name in words if name not in USUAL]
     for place in change.places:
-        lines = (change.before[place.path] or "").split("\n")
-        for line in reversed(lines[: place.line]):
-            definition = re.match(r"\s*(?:async )?(?:def|class) (\w+)", line)
-            if definition and definition[1] in names:
-                return str(definition[1])
+        for name in definitions_above(change.before[place.path] or "", place):
+            if name in names:
+                return name
     texts = [text for path, text in change.before.items() if text and path.endswith(".py")]
     for form in (r"\b(?:def|class) {}\b", r"\b{}\b"):
         for name in names:

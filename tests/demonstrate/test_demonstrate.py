@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from assay.cli import explain
+from assay.demonstrate.player import converse
+from assay.demonstrate.script import Script, ScriptStep, UnfitScriptError, draw_plan
+from assay.environments import build
+from assay.environments.shell import SUBMIT
 from assay.errors import RolloutLostError
 from assay.judge import Judge
 from assay.judge.patches import unified
@@ -18,7 +22,8 @@ from assay.sandbox.box import Box
 from assay.sandbox.box_init import BoxSpec
 from assay.tasks import load
 from tests.demonstrate.shown import commands, demonstrated, ran, row, rows_of, written
-from tests.environments.repositories import FIXED, SOURCE
+from tests.environments.repositories import FIXED, SOURCE, repository
+from tests.judge.opened import with_judge
 
 
 @pytest.fixture
@@ -72,8 +77,6 @@ def test_equal_tasks_give_one_row(tasks: Path, tmp_path: Path) -> None:
     (task,) = rows_of(tasks)
     written(tasks, task, {**task, "id": "calc/1"})
     plan = "assay.demonstrate.demonstrate.draw_plan"
-    from assay.demonstrate.script import draw_plan
-
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(plan, lambda seed, task, number: draw_plan(0, "one", 0))
         result = ran(tasks, tmp_path / "out.jsonl", "--json")
@@ -192,3 +195,19 @@ def test_a_bug_of_a_tree_is_shown_and_repaired(tasks: Path, tmp_path: Path) -> N
     bug = unified({"calc.py": FIXED}, {"calc.py": SOURCE})
     (shown,) = demonstrated(written(tasks, {**right, "bug": bug}), tmp_path / "out.jsonl")
     assert "return a - b" in json.dumps(shown["messages"])
+
+
+def test_a_command_that_fails_ends_a_script_unless_it_may(tmp_path: Path) -> None:
+    task, shell = repository(tmp_path), build({"name": "shell"})
+
+    def steps(*, may_fail: bool) -> Script:
+        result = yield ScriptStep("I try.", "echo out; false", may_fail)
+        assert not result.succeeded
+        yield ScriptStep("I submit.", f"echo {SUBMIT}")
+
+    async def played(judge: Judge, may_fail: bool) -> int:
+        return len((await converse(task, judge, shell, steps(may_fail=may_fail))).messages)
+
+    assert with_judge(lambda judge: played(judge, True)) == 5
+    with pytest.raises(UnfitScriptError, match="a command fails: echo out; false"):
+        with_judge(lambda judge: played(judge, False))

@@ -50,16 +50,23 @@ def steps(plan: ScriptPlan = PLAN, **fields: object) -> Iterator[ScriptStep]:
 
 
 def test_the_steps_lead_from_the_statement_to_the_submission() -> None:
-    first, tests, program, search, listing, read, write, again, diff, submit = (
+    first, tests, program, search, read, write, again, diff, submit = (
         step.command for step in steps()
     )
     assert (first, tests, diff) == ("ls", "ls tests", "git diff")
     assert program == again == "PYTHONPATH=src python3 - <<'EOF'\nprint(halve(1))\nEOF"
     assert "halve" in search
-    assert listing.endswith("pkg/core.py")
     assert read == "sed -n '150,172p' pkg/core.py"
     assert "x / 2" in write
     assert submit == "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+
+def test_a_file_to_which_no_search_leads_is_listed_before_it_is_read() -> None:
+    listing = "grep -nE '^ *(class|def|async def) ' pkg/core.py"
+    for statement in ("`other_3` is wrong.", "It fails."):
+        commands = [step.command for step in steps(statement=statement)]
+        assert commands.index(listing) + 1 == commands.index("sed -n '150,172p' pkg/core.py")
+    assert listing not in [step.command for step in steps()]
 
 
 def test_nothing_of_the_right_change_is_said_or_run_before_it_is_written() -> None:
