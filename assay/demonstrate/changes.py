@@ -29,7 +29,7 @@ class Place:
     new: tuple[str, ...]
 
 
-class Edit(NamedTuple):
+class EditCommand(NamedTuple):
     """A command that makes a change, or a part of it."""
 
     path: str
@@ -90,23 +90,23 @@ def _file_diff(path: str, old: str, new: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in lines)
 
 
-def by_diff(change: RightChange) -> list[Edit]:
+def by_diff(change: RightChange) -> list[EditCommand]:
     """The command that applies the whole change as a diff."""
-    return [Edit(next(iter(change.after)), f"git apply {here_document(change.diff())}")]
+    return [EditCommand(next(iter(change.after)), f"git apply {here_document(change.diff())}")]
 
 
-def by_python(change: RightChange) -> list[Edit]:
+def by_python(change: RightChange) -> list[EditCommand]:
     """A program for each place that replaces its lines, from the last place to the first; none
     where a text cannot stand in a program as it is.
     """
-    edits: list[Edit] = []
+    edits: list[EditCommand] = []
     for path, text in change.before.items():
         for place in reversed(places_of(path, text or "", change.after[path] or "")):
             pair = _found_by(place, lines_of(text or ""))
             if pair is None or any('"""' in part or "\\" in part for part in pair):
                 return []
             program = here_document(_program(path, *pair), option="-")
-            edits.append(Edit(path, f"python3 {program}"))
+            edits.append(EditCommand(path, f"python3 {program}"))
             text = (text or "").replace(*pair, 1)
     return edits
 
@@ -131,7 +131,7 @@ def _program(path: str, old: str, new: str) -> str:
     )
 
 
-def by_sed(change: RightChange) -> list[Edit]:
+def by_sed(change: RightChange) -> list[EditCommand]:
     """A command for each place, which is to be one line; none where one is not."""
     edits = []
     for place in change.places:
@@ -146,7 +146,7 @@ def by_sed(change: RightChange) -> list[Edit]:
         find = re.sub(r"([\\.*\[\]^$])", r"\\\1", old[len(margin) : -1])
         write = re.sub(r"([\\&])", r"\\\1", new[len(margin) : -1])
         script = shlex.quote(f"{place.line}s{sign}{find}{sign}{write}{sign}")
-        edits.append(Edit(place.path, f"sed -i {script} {shlex.quote(place.path)}"))
+        edits.append(EditCommand(place.path, f"sed -i {script} {shlex.quote(place.path)}"))
     return edits
 
 

@@ -198,7 +198,8 @@ def _program_of(situation: Situation) -> str:
                 continue
             folders = [path for path in situation.source_folders if path != "."]
             variable = f"PYTHONPATH={shlex.quote(':'.join(folders))} " if folders else ""
-            return f"{variable}python3 {here_document(block.code, option='-')}"
+            # without -B, a cache of the same second would hide a change of equal size
+            return f"{variable}python3 {here_document(block.code, option='-B -')}"
     return ""
 
 

@@ -54,7 +54,7 @@ def test_the_steps_lead_from_the_statement_to_the_submission() -> None:
         step.command for step in steps()
     )
     assert (first, tests, diff) == ("ls", "ls tests", "git diff")
-    assert program == again == "PYTHONPATH=src python3 - <<'EOF'\nprint(halve(1))\nEOF"
+    assert program == again == "PYTHONPATH=src python3 -B - <<'EOF'\nprint(halve(1))\nEOF"
     assert "halve" in search
     assert read == "sed -n '150,172p' pkg/core.py"
     assert "x / 2" in write
