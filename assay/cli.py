@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from assay.commands import options
 from assay.commands.check import check
 from assay.commands.compare import compare
+from assay.commands.demonstrate import demonstrate
 from assay.commands.doctor import doctor
 from assay.commands.evaluate import evaluate
 from assay.commands.export import export
@@ -48,6 +49,7 @@ for command, settings, example in (  # in the order of use
     (list_plugins, {}, "list rewards"),
     (make_tasks, {}, "make-tasks tinydb --output tasks --count 30"),
     (check, {}, "check my_tasks.jsonl --output sound.jsonl"),
+    (demonstrate, {}, "demonstrate tasks/tasks.jsonl --out shown.jsonl --samples 4"),
     (overlap, {}, "overlap my_tasks.jsonl humaneval"),
     (screen, OVERRIDES, "screen smollm2 sound.jsonl --output learnable.jsonl"),
     (show_prompt, OVERRIDES, "show-prompt mine.toml"),

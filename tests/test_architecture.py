@@ -22,12 +22,12 @@ LAYERS = [
     "checks", "tools", "types", "errors", "extras", "archives", "bounded", "content",
     "syntax_trees", "user_cache", "tuning", "suggestions", "imported_files", "plugin_code",
     "registry", "lines", "strict_json",
-    "os_errors", "paths", "files", "task_specs", "sync",
+    "os_errors", "paths", "files", "line_file", "task_specs", "sync",
     "progress", "http", "endpoint_answers", "endpoint", "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "judges", "check", "make_tasks", "prompts", "extract",
-    "policy", "rewards", "environments", "engines", "agents", "rollout", "algorithms", "trackers",
-    "evaluate", "train", "distributed",
+    "policy", "rewards", "environments", "demonstrate", "engines", "agents", "rollout",
+    "algorithms", "trackers", "evaluate", "train", "distributed",
     "doctor", "endpoint_check", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {
@@ -54,6 +54,7 @@ MODULES = {
         value_types edits operators pairs failures commits trees visible call_recorder
         snippet_runner one_process snippets trials statement reports maker
     """,
+    "demonstrate": "changes script player rows demonstrate",
     "extract": "fences thoughts statements call_formats edits",
     "policy": "onednn lora adapters checkpoints tokenizer gguf source tiny call_style rendering"
     " turn_ends local_template chat layers head packed forward load_model classifier critic"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from assay.errors import DataError, SettingsError
-from assay.files import lock, naming
-from assay.paths import require_file_place
+from assay.errors import DataError
+from assay.line_file import LineFile
 from assay.types import UNJUDGED_CAUSES, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
 
@@ -86,24 +84,16 @@ def rollout_of(row: SampleRow, task: Task) -> Rollout:
 class SampleFile:
     """samples.jsonl, open for one evaluation: its rows so far, and `append`.
 
-    A half line at the end, which a killed process leaves, is cut off. Raises SettingsError if
-    another process writes to the file, DataError for rows that are not samples.
+    Raises SettingsError if another process writes to the file, DataError for rows that are not
+    samples.
     """
 
     def __init__(self, path: Path) -> None:
-        require_file_place(path)
-        self._path = path
-        self._file = path.open("a+b")
-        if not lock(self._file):
-            self._file.close()
-            raise SettingsError(f"another evaluation writes {path}; wait for its end")
-        self._file.seek(0)
-        whole, _, half = self._file.read().rpartition(b"\n")
-        if half:
-            os.truncate(path, self._file.tell() - len(half))
+        self._file = LineFile(path, "evaluation")
         try:
-            self.rows = [TypeAdapter(SampleRow).validate_json(line) for line in whole.splitlines()]
+            self.rows = [TypeAdapter(SampleRow).validate_json(line) for line in self._file.lines]
         except ValidationError as error:
+            self._file.close()
             raise DataError(
                 f"{path} holds other rows; remove it or choose another --out"
             ) from error
@@ -112,12 +102,9 @@ class SampleFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with naming(self._path):
-            self._file.close()
+        self._file.close()
 
     def append(self, row: SampleRow) -> None:
         """Write one row; it survives the end of this process."""
         self.rows.append(row)
-        with naming(self._path):
-            self._file.write(json.dumps(asdict(row)).encode() + b"\n")
-            self._file.flush()
+        self._file.append(json.dumps(asdict(row)))
