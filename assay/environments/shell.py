@@ -31,7 +31,10 @@ BASH = Tool(
 )  # fmt: skip
 VARIABLES = {
     "PAGER": "cat", "MANPAGER": "cat", "LESS": "-R", "PIP_PROGRESS_BAR": "off", "TQDM_DISABLE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
 }  # fmt: skip
+"""Of commands. Agents edit faster than bytecode tells its source's age: an edit of the same length
+in the same second would not run."""
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """The first line of the output of the command that ends the work."""
 MOST_WRONG = 3

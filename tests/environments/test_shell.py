@@ -94,6 +94,14 @@ def test_a_command_that_fails_submits_nothing(tmp_path: Path) -> None:
     assert rollout.execution.verdict is not Verdict.PASS
 
 
+def test_python_runs_what_was_edited_last_also_within_one_second(tmp_path: Path) -> None:
+    edits = [f"echo 'X = {x}' > m.py; touch -d @1700000000 m.py" for x in (1, 2)]
+    rollout = worked(
+        tmp_path, *(block(f"{edit}; python3 -c 'import m; print(m.X)'") for edit in edits), turns=2
+    )
+    assert [turn.observation.split("\n")[2] for turn in rollout.turns] == ["1", "2"]
+
+
 def test_limits_are_those_of_mini_swe_agent(tmp_path: Path) -> None:
     rollout = worked(
         tmp_path, block("echo a; sleep 9"), block("printf '%10003s' | tr ' ' x; exit 3"),
