@@ -64,8 +64,8 @@ class McpClient:
         parameters = {"protocolVersion": VERSIONS[0], "capabilities": {}, "clientInfo": client}
         result = await self._result("initialize", parameters, seconds)
         if (version := result.get("protocolVersion")) not in VERSIONS:
-            known = ", ".join(VERSIONS)
-            raise McpError(f"speaks the protocol's revision {shown(version)}, not one of {known}")
+            revision, ours = in_a_line(version), ", ".join(VERSIONS)
+            raise McpError(f"speaks the protocol's revision {revision}, not one of {ours}")
         self._notify("notifications/initialized")
 
     async def tools(self, seconds: float) -> tuple[Tool, ...]:
@@ -113,7 +113,7 @@ class McpClient:
         """
         key, deadline = token_hex(16), time.monotonic() + seconds
         self._unsent += message(id=key, method=method, params=parameters)
-        count = asked = 0
+        count = requests = 0
         while True:
             data, self._unsent = self._unsent, b""
             left = max(0.001, deadline - time.monotonic())
@@ -129,14 +129,14 @@ class McpClient:
             answer = None
             for fields in map(read_message, self._lines(done.stdout)):
                 if "method" in fields and "id" in fields:
-                    asked += 1
+                    requests += 1
                     self._unsent += message(id=fields["id"], **reply_to(fields["method"]))
                 elif fields.get("id") == key and ("result" in fields) != ("error" in fields):
                     answer = fields
             if answer:
                 return answer
             count += len(done.stdout)
-            if count > MOST_BYTES or asked > MOST_REQUESTS:
+            if count > MOST_BYTES or requests > MOST_REQUESTS:
                 self._unsent = b""
                 raise McpError(
                     f"wrote more than {MOST_BYTES} bytes, or {MOST_REQUESTS} requests, before an"
@@ -183,7 +183,9 @@ def tool_of(listed: Any) -> Tool:
         for key in ("name", "description", "inputSchema")
     )
     if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
-        raise McpError(f"lists a tool with the name {shown(name)}, which no model can be offered")
+        raise McpError(
+            f"lists a tool with the name {in_a_line(name)}, which no model can be offered"
+        )
     if not isinstance(schema, dict) or not isinstance(description, str | None):
         raise McpError(f"lists the tool {name} without a schema of its arguments")
     properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -252,16 +254,16 @@ def text_of(item: Any) -> str:
     kind = item.get("type") if isinstance(item, dict) else None
     if kind == "text" and isinstance(item.get("text"), str):
         return str(item["text"])
-    return f"[{shown(kind)}, which is no text]"
+    return f"[{in_a_line(kind)}, which is no text]"
 
 
 def error_text(error: Any) -> str:
     """An error of JSON-RPC."""
     fields = error if isinstance(error, dict) else {}
-    return f"error {shown(fields.get('code'))}: {shown(fields.get('message'))}"
+    return f"error {in_a_line(fields.get('code'))}: {in_a_line(fields.get('message'))}"
 
 
-def shown(value: object) -> str:
+def in_a_line(value: object) -> str:
     """A value that a server sent, in a line."""
     text = value if isinstance(value, str) else json.dumps(value)
     return printable(text[:SHOWN])
