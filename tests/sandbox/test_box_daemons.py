@@ -4,12 +4,15 @@ a command leaves does.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from assay.sandbox.box import MOST_DAEMONS, Box
+from assay.sandbox.kernel import read_text
 from assay.sandbox.program import Ended
+from tests.judge.processes import descendants
 from tests.sandbox.test_box import TIERS, in_box, needs_namespaces, shell, tree
 
 __all__ = ["tree"]
@@ -214,3 +217,29 @@ def test_a_box_has_few_daemons(tree: Path) -> None:
         assert await said(box, MOST_DAEMONS - 1, "a") == "got a\n"
 
     in_box(tree, work)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_daemon_runs_only_while_the_box_does_something(tier: str, tree: Path) -> None:
+    busy = "echo on; while :; do :; done"
+
+    async def work(box: Box) -> None:
+        daemon = await box.start(("bash", "-c", busy))
+        assert (await box.exchange(daemon, b"", wall_seconds=20)).stdout == b"on\n"
+        for _ in range(3):
+            (state,) = states(box, "bash")
+            assert state == "T"
+            await box.run(("true",))
+
+    in_box(tree, work, TIERS[tier])
+
+
+def states(box: Box, name: str) -> list[str]:
+    """The states of a box's processes of this name, once none is about to be stopped."""
+    for _ in range(1000):
+        texts = (read_text(f"/proc/{pid}/stat") for pid in descendants(box._zygote.pid))
+        letters = [text.split()[2] for text in texts if f"({name})" in text]
+        if "R" not in letters:
+            break
+        time.sleep(0.001)
+    return letters
