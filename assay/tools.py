@@ -1,7 +1,7 @@
 """Tools that a model may call between its replies, and its calls."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ class ToolCall:
 
     name: str
     """The tool's name; empty where the call has none."""
-    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     status: CallStatus = "ok"
     detail: str = ""
     """What is wrong with it, for the model."""
@@ -30,17 +30,27 @@ class Tool:
     name: str
     description: str
     parameters: Mapping[str, str]
-    """By name, what each argument is; all are texts, and required."""
-    opens: str
-    closes: str
+    """By name, what each argument is."""
+    opens: str = ""
+    closes: str = ""
     """What stands around the first argument where calls are written as text."""
+    input_schema: Mapping[str, Any] | None = None
+    """The JSON schema of the arguments; None: all are texts, and required."""
+
+    @property
+    def required(self) -> Sequence[str]:
+        """The names of the arguments that each call has."""
+        if self.input_schema is None:
+            return [*self.parameters]
+        return list(self.input_schema.get("required", ()))
 
     def schema(self) -> dict[str, Any]:
         """As chat templates and chat APIs take it."""
         properties = {
             name: {"type": "string", "description": text} for name, text in self.parameters.items()
         }
-        parameters = {"type": "object", "properties": properties, "required": [*properties]}
+        texts = {"type": "object", "properties": properties, "required": self.required}
+        parameters = texts if self.input_schema is None else dict(self.input_schema)
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 

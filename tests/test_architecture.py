@@ -34,7 +34,8 @@ MODULES = {
     "sandbox": "kernel limits cgroups cores fair_use landlock namespaces seccomp walls access"
     " users attack isolation work_dir sockets program ending script blocks repl standalone zygote"
     " launch processes events zygote_process time_limit slot slot_shares program_queue runs"
-    " supervisor box_files box_watch box_init box_zygote box box_commit boxes supervisor_client",
+    " supervisor box_files box_watch box_output box_daemons box_init box_zygote box box_commit"
+    " boxes supervisor_client",
     "judge": "worker_messages codec_types aliases shared_files codec task_code branches"
     " library_classes"
     " checkers shared_data requests answer_code answer_names objects one_at_a_time"

@@ -70,6 +70,10 @@ class Conversation(Protocol):
     judge: AnyJudge
     """Judges what the environment asks it to, besides the checks."""
 
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """What the model may call."""
+
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """The model's next reply. It ends at one of `stop`, at the token limit, or where the model
         ends it.
@@ -144,6 +148,11 @@ def visible(task: Task) -> list[AnyCheck]:
     return [check for check in task.checks if not check.hidden]
 
 
+def no_tools() -> tuple[Tool, ...]:
+    """The default of `more_tools`: none."""
+    return ()
+
+
 def no_text(task: Task) -> str:
     """The default of `missing` and `instructions`: nothing."""
     return ""
@@ -168,6 +177,9 @@ class Environment:
     request: str
     """The template of a task's prompt, where the settings have none; empty for that of the task's
     language."""
+    more_tools: Callable[..., tuple[Tool, ...]]
+    """What else the model may call where the settings say so; called once, as `instructions`, but
+    without a task."""
     __doc__: str
 
     @property
@@ -209,6 +221,7 @@ def environment_with(
     instructions: Callable[..., str] = no_text,
     tools: tuple[Tool, ...] = (),
     request: str = "",
+    more_tools: Callable[..., tuple[Tool, ...]] = no_tools,
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
     """A decorator that registers a coroutine function as an environment, under its own name. With
     `tools` it has a parameter `tool_calls`.
@@ -217,7 +230,9 @@ def environment_with(
     def register(run: Callable[..., Awaitable[None]]) -> Environment:
         """Register a coroutine over a Conversation as an environment, under its own name."""
         name, doc = run.__name__, run.__doc__ or ""
-        record = Environment(name, run, script, missing, instructions, tools, request, doc)
+        record = Environment(
+            name, run, script, missing, instructions, tools, request, more_tools, doc
+        )
         return environments.add(name, record)
 
     return register
@@ -244,9 +259,16 @@ def build(table: Mapping[str, Any], services: Sequence[str] = ()) -> Environment
         )
     fitting = fitted("environment", name, base.run, parameters, "environment")
     built = replace(base, run=partial(base.run, **fitting))
-    names = signature(base.instructions).parameters
-    shared = {key: value for key, value in built.parameters.items() if key in names}
-    return replace(built, instructions=partial(base.instructions, **shared)) if shared else built
+    tools = (*base.tools, *base.more_tools(**_shared(built, base.more_tools)))
+    shared = _shared(built, base.instructions)
+    instructions = partial(base.instructions, **shared) if shared else base.instructions
+    return replace(built, tools=tools, instructions=instructions)
+
+
+def _shared(environment: Environment, function: Callable[..., Any]) -> dict[str, Any]:
+    """Those parameters of an environment that a function has too."""
+    names = signature(function).parameters
+    return {key: value for key, value in environment.parameters.items() if key in names}
 
 
 def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:

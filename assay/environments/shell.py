@@ -1,9 +1,11 @@
-"""An agent's shell in a repository: the model calls `bash`, sees what came of it, and in the end
-the change of the work folder is judged. Limits and texts are those of mini-swe-agent 2.4.6.
+"""An agent's shell in a repository: the model calls `bash`, and tools of MCP servers, sees
+what came of it, and in the end the change of the work folder is judged. Limits and texts are those
+of mini-swe-agent 2.4.6.
 """
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
@@ -16,7 +18,16 @@ from assay.environments import (
     missing_repository,
     repository_tests,
 )
+from assay.environments.mcp_client import McpError
+from assay.environments.mcp_servers import (
+    Commands,
+    OpenServers,
+    list_tools,
+    reopen_servers,
+    shown_files,
+)
 from assay.environments.shell_texts import FORMS, TEXTS, ObservationForm
+from assay.errors import DataError, SettingsError
 from assay.files import encodable
 from assay.judge.kinds.repository import shown_spec_of
 from assay.sandbox.box import Box
@@ -42,16 +53,47 @@ MOST_WRONG = 3
 OUTPUT_BYTES = 4 << 20
 log = logging.getLogger(__name__)
 FAILED = "An error occurred while executing the command"
+NO_ANSWER = "An error occurred while calling the tool"
 
 
-def instructions(task: Task, tool_calls: str) -> str:
+def instructions(task: Task, tool_calls: str, mcp: Commands | None = None) -> str:
     """How to work and to submit."""
-    return str(TEXTS["instructions"]).format(use=TEXTS["use"][tool_calls], submit=SUBMIT)
+    use = TEXTS["use"]["tools" if mcp else tool_calls]
+    return str(TEXTS["instructions"]).format(use=use, submit=SUBMIT)
+
+
+def server_tools(
+    mcp: Commands | None, mcp_roots: Sequence[str], tool_calls: str
+) -> tuple[Tool, ...]:
+    """The tools of the MCP servers. Raises SettingsError for servers that cannot be used."""
+    if mcp and tool_calls == "text":
+        raise SettingsError(
+            "setting 'environment.mcp' needs calls as the model's chat template writes them: leave"
+            " out environment.tool_calls = 'text'"
+        )
+    tools = list_tools(mcp or {}, mcp_roots)
+    if any(tool.name == BASH.name for tool in tools):
+        raise SettingsError(
+            "setting 'environment.mcp': a server has a tool 'bash', which is the shell's; leave the"
+            " server out, or rename its tool"
+        )
+    return tools
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where the calls of a rollout run."""
+
+    box: Box
+    servers: OpenServers
+    seconds: float
+    form: ObservationForm
 
 
 @environment_with(
-    missing=missing_repository, instructions=instructions, tools=(BASH,), request="{prompt}"
-)
+    missing=missing_repository, instructions=instructions, tools=(BASH,), request="{prompt}",
+    more_tools=server_tools,
+)  # fmt: skip
 async def shell(
     conversation: LocalConversation,
     *,
@@ -59,51 +101,65 @@ async def shell(
     seconds: PositiveFloat = 60.0,
     tool_calls: Literal["template", "text"] = "template",
     observations: Literal["xml", "json"] = "xml",
+    mcp: dict[str, tuple[str, ...]] | None = None,
+    mcp_roots: tuple[str, ...] = (),
 ) -> None:
     """Run each reply's commands in a box with the repository, each for up to `seconds`, in at most
     `turns` replies. Commands stand in calls of the tool `bash` as the model's chat template writes
     them, or, if `tool_calls` is "text", in ```mswea_bash_command blocks. The `observations` have
     the form of mini-swe-agent's swebench.yaml, or of its mini.yaml ("json"). As there, a reply that
-    cannot be used leaves the conversation. A tree without git history is one commit.
+    cannot be used leaves the conversation. A tree without git history is one commit. `mcp` names
+    servers of the Model Context Protocol by their commands, which run in the box: their tools are
+    the model's too. The box shows them the folders `mcp_roots` (docs/environments.md).
     """
     check = repository_tests(conversation.task)
     if check is None:
         await conversation.reply()
         return
-    async with conversation.judge.box(await shown_spec_of(check)) as box:
+    spec, commands = await shown_spec_of(check), mcp or {}
+    if commands and check.image:
+        raise DataError(
+            f"task {conversation.task.id}: a box with an image shows none of the files of"
+            " environment.mcp; leave out its servers, or the tasks with images"
+        )
+    spec = spec._replace(roots=(*spec.roots, *shown_files(commands, mcp_roots)))
+    async with conversation.judge.box(spec) as box:
         if why := await commit_tree(box):
             log.warning("task %s: its box has no git repository: %s", conversation.task.id, why)
+        servers = await reopen_servers(box, commands, conversation.tools)
+        place = Workplace(box, servers, seconds, FORMS[observations])
         try:
-            form = FORMS[observations]
-            patch = await _work(conversation, box, turns, seconds, tool_calls, form)
+            patch = await _work(conversation, place, turns, "tools" if commands else tool_calls)
         except OutOfRoomError:
             await _submit(conversation, box, "")
             raise
         await _submit(conversation, box, patch)
 
 
-async def _work(
-    conversation: Conversation, box: Box, turns: int, seconds: float, tool_calls: str,
-    form: ObservationForm,
-) -> str:  # fmt: skip
-    """Run what the replies ask for. What the submitting command printed after its first line."""
+async def _work(conversation: Conversation, place: Workplace, turns: int, texts: str) -> str:
+    """Run what the replies ask for. What the submitting command printed after its first line.
+    texts: which of the texts say how calls are written.
+    """
     wrong = 0
     for _ in range(turns):
         await conversation.reply()
         calls = conversation.calls
-        error = _error(calls, tool_calls)
+        error = _error(calls, texts)
         wrong = wrong + 1 if error else 0
         if error:
-            guidance = TEXTS["wrong"][tool_calls].format(error=error, count=len(calls))
-            text = guidance + TEXTS["completed"][form.name]
+            guidance = TEXTS["wrong"][texts].format(error=error, count=len(calls))
+            text = guidance + TEXTS["completed"][place.form.name]
             conversation.drop_reply(TEXTS["cut_off"] if conversation.cut_off else text)
             if wrong == MOST_WRONG:
                 break
             continue
-        results = [form.write(-1, "", "action was not executed")] * len(calls)
+        results = [place.form.write(-1, "", "action was not executed")] * len(calls)
         submitted = None
         for number, call in enumerate(calls):
-            results[number], submitted = await _run(box, call.arguments["command"], seconds, form)
+            if call.name == BASH.name:
+                results[number], submitted = await _run(place, call.arguments["command"])
+            else:
+                results[number] = await _answer(place, call)
             if submitted is not None:
                 break
         conversation.show_results(results)
@@ -112,23 +168,31 @@ async def _work(
     return ""
 
 
-def _error(calls: Sequence[ToolCall], tool_calls: str) -> str:
+def _error(calls: Sequence[ToolCall], texts: str) -> str:
     """What is wrong with the calls of a reply; empty if they can be run."""
-    if tool_calls == "text" and (len(calls) != 1 or calls[0].detail):
+    if texts == "text" and (len(calls) != 1 or calls[0].detail):
         return f"Expected exactly 1 action, found {sum(not call.detail for call in calls)}."
     if not calls:
         return str(TEXTS["no_calls"])
     return next((call.detail for call in calls if call.detail), "")
 
 
-async def _run(
-    box: Box, command: str, seconds: float, form: ObservationForm
-) -> tuple[str, str | None]:
+async def _answer(place: Workplace, call: ToolCall) -> str:
+    """What a tool of a server shows."""
+    try:
+        answer = await place.servers.call(call.name, call.arguments, place.seconds)
+    except McpError as error:
+        return place.form.write(-1, "", f"{NO_ANSWER}: {error}")
+    return place.form.write(int(answer.is_error), answer.text)
+
+
+async def _run(place: Workplace, command: str) -> tuple[str, str | None]:
     """What a command shows; and what it submits, if it does."""
+    form, seconds = place.form, place.seconds
     if "\0" in command:
         return form.write(-1, "", f"{FAILED}: embedded null byte"), None
     command = encodable(command.strip())
-    result = await box.run(
+    result = await place.box.run(
         ("bash", "-c", command),
         wall_seconds=seconds,
         output_bytes=OUTPUT_BYTES,

@@ -21,6 +21,7 @@ from assay.maths.seeds import derive
 from assay.rewards import Reward
 from assay.rollout.meter import Meter
 from assay.rollout.prompter import Prompter
+from assay.tools import Tool
 from assay.types import (
     AgentCalls,
     AnyCheck,
@@ -217,6 +218,11 @@ class Dialogue:
             self.turns += session.tree.turns()
             counts = balance(session.tree)
             self.unlearned = {name: n for name, n in counts.items() if name != LEARNED and n}
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """What the model may call."""
+        return self.context.environment.tools
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -27,6 +27,9 @@ FILE_SECONDS = 60.0
 GRACE_SECONDS = 30.0
 """How much longer than a command's time a box may take to answer."""
 READ_MB = DIFF_MB = 16
+MOST_DAEMONS = 8
+RUNNING = ("exec", "start", "exchange")
+"""Requests in which programs run that may end the box."""
 ROOM_BYTES = MIB
 """What a box may answer beside the output of a command."""
 
@@ -41,7 +44,8 @@ FORMS = {
 
 
 class Box:
-    """An open box. Commands take turns: what one has started is killed when it ends.
+    """An open box. Commands take turns: what one has started is killed when it ends. A daemon is a
+    process that stays until the box is closed; it runs only while the box does something.
 
     Whatever a command does can only fail itself: one that ends the box is followed by no other, and
     nothing can be done with its files. Every method raises SandboxError where the machine has
@@ -54,6 +58,7 @@ class Box:
     ) -> None:  # fmt: skip
         self._spec, self._reader, self._writer, self._zygote = spec, reader, writer, zygote
         self._turn = asyncio.Lock()
+        self._daemons = 0
         self._last: Result | None = None
         """What came of the command that has ended the box, if one has."""
         self.form = self.folder = self.temporary = self.tree = ""
@@ -74,6 +79,35 @@ class Box:
         return await self._ask(BoxRequest(
             "exec", list(argv), variables, folder or self.folder, wall_seconds, output_bytes,
             merged, stdin,
+        ))  # fmt: skip
+
+    async def start(
+        self, argv: Sequence[str], *, environment: Mapping[str, str] | None = None
+    ) -> int:
+        """Start a daemon in the work folder; its number. That it cannot be started shows when it
+        is talked with. Raises ValueError beyond MOST_DAEMONS.
+        """
+        if self._daemons == MOST_DAEMONS:
+            raise ValueError(f"a box has up to {MOST_DAEMONS} daemons")
+        self._daemons += 1
+        number = self._daemons - 1
+        variables = {**self._variables(), **(environment or {})}
+        await self._ask(BoxRequest(
+            "start", list(argv), variables, self.folder, FILE_SECONDS, 0, False, b""
+        ))  # fmt: skip
+        return number
+
+    async def exchange(
+        self, daemon: int, data: bytes, *, wall_seconds: float, output_bytes: int = MIB
+    ) -> Result:
+        """Write to the standard input of a daemon, and read its standard output until that has the
+        end of a line, or `output_bytes`. More may follow the line, and the rest of a line may come
+        with the next exchange. The result is EXITED where there was an end of a line, WALL where
+        its time is up, CRASHED where the daemon has ended, and MEMORY where it used too much and
+        was ended; its `stderr` is what the daemon wrote there so far.
+        """
+        return await self._ask(BoxRequest(
+            "exchange", [daemon], {}, self.folder, wall_seconds, output_bytes, False, data
         ))  # fmt: skip
 
     async def write(self, files: Mapping[str, bytes], executable: Collection[str] = ()) -> None:
@@ -173,7 +207,7 @@ class Box:
             except BaseException as error:  # its answer would be taken for that to the next one
                 self._writer.transport.abort()
                 has_ended = isinstance(error, ConnectionError | asyncio.IncompleteReadError)
-                if has_ended and request.kind == "exec" and self._zygote.poll() is None:
+                if has_ended and request.kind in RUNNING and self._zygote.poll() is None:
                     self._last = Result(Ended.CRASHED, "the command has ended its box")
                     return self._last
                 if isinstance(error, OSError | asyncio.IncompleteReadError | OversizedError):

@@ -2,7 +2,8 @@
 or to do something with files.
 
 A child does each, after it has given up what a command does not need, so that nothing that a
-command left can lead our own code astray. After a request, all that runs in the box is killed.
+command left can lead our own code astray. After a request, all that runs in the box is killed,
+but for the daemons that the trainer has started.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from assay.sandbox import box_files, kernel, landlock
+from assay.sandbox.box_daemons import Daemons
+from assay.sandbox.box_output import Output, Stop, ending
 from assay.sandbox.box_watch import BoxFolder, BoxWatch, remove_segments
 from assay.sandbox.kernel import MIB, MOST_FILES
 from assay.sandbox.namespaces import AccessRules
@@ -27,7 +30,6 @@ from assay.sandbox.sockets import FramedSocket, message, read_message
 
 USER = 1000
 """What the user of all commands is called in a user namespace."""
-CHUNK = 65_536
 NOT_DONE = 126
 """The status of a request that failed before a command was there."""
 DIES_LATE = 900
@@ -36,8 +38,6 @@ TOGETHER_MB = 256
 """What all processes of a box may use together beyond the memory of one."""
 STOPPED_SECONDS = 1.0
 """How long a signal may keep a command stopped, which would hold the box for all its time."""
-Stop = tuple[Ended, str]
-"""How a command was ended, and why in one line."""
 
 
 class BoxSpec(NamedTuple):
@@ -80,7 +80,8 @@ class BoxRequest(NamedTuple):
     """One thing to do in a box."""
 
     kind: str
-    """`exec`, or a function of box_files."""
+    """`exec`; `start`, of a command that is to be a daemon; `exchange`, with the daemon of a
+    number; or a function of box_files."""
     arguments: list[Any]
     environment: dict[str, str]
     folder: str
@@ -90,44 +91,6 @@ class BoxRequest(NamedTuple):
     merged: bool
     """Whether standard error goes where standard output goes."""
     stdin: bytes
-
-
-@dataclass(slots=True)
-class Output:
-    """What is kept of a stream."""
-
-    descriptor: int
-    most: int
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    left_out: int = 0
-
-    def read(self) -> bool:
-        """Take what has come. False where nothing has, or at its end."""
-        try:
-            chunk = os.read(self.descriptor, CHUNK)
-        except BlockingIOError:
-            return False
-        room = max(0, self.most // 2 - len(self.head))
-        self.head += chunk[:room]
-        self.tail += chunk[room:]
-        excess = len(self.tail) - self.most // 2
-        if excess > 0:
-            self.left_out += excess
-            del self.tail[:excess]
-        return bool(chunk)
-
-    def text(self) -> bytes:
-        """All that is kept, with a line that says how much is not."""
-        cut = b"\n(%d bytes are left out here)\n" % self.left_out if self.left_out else b""
-        return bytes(self.head) + cut + bytes(self.tail)
-
-
-def ending(code: int) -> Stop:
-    """How a command ended by itself, by its exit code or the negative number of its signal."""
-    if code < 0:
-        return Ended.CRASHED, f"killed by {kernel.signal_name(-code)}"
-    return Ended.EXITED, f"exited with status {code}" if code else ""
 
 
 def is_stopped(child: int) -> bool:
@@ -180,6 +143,7 @@ class Init:
         self._settings, self._sock, self._capabilities = settings, sock, capabilities
         self._namespaced = "namespaces" in settings.required
         self._score, self._tcp_mb = score, tcp_mb
+        self._daemons = Daemons(self._namespaced)
         filters = [repository_filter("group" in settings.required)]
         if not self._namespaced:
             filters = [family_filter(starts_programs=True, locks=True), process_filter(True)]
@@ -206,7 +170,14 @@ class Init:
 
     def answer(self, request: BoxRequest) -> tuple[object, ...]:
         """Do it, and end all that it has started. The first fields of a Result."""
-        started = time.monotonic()
+        spec, started = self._settings.spec, time.monotonic()
+        watch = BoxWatch(spec.memory_mb + TOGETHER_MB, spec.size_mb, self._folder, self._tcp_mb)
+        self._daemons.wake()
+        if request.kind == "start":
+            self._start(request)
+            return Ended.EXITED, "", 0, 0.0, time.monotonic() - started, 0.0, b"", b"", b""
+        if request.kind == "exchange":
+            return self._exchange(request, watch)
         stdin = kernel.memory_file(request.stdin)
         pipes = [os.pipe() for _ in range(2 - request.merged)]
         child = self._score.fork()
@@ -215,8 +186,6 @@ class Init:
         for descriptor in (stdin, *(writing for _, writing in pipes)):
             os.close(descriptor)
         outputs = [Output(reading, request.output_bytes) for reading, _ in pipes]
-        spec = self._settings.spec
-        watch = BoxWatch(spec.memory_mb + TOGETHER_MB, spec.size_mb, self._folder, self._tcp_mb)
         try:
             stop = self._watch(child, outputs, request.wall_seconds, watch)
         finally:  # whatever fails here, nothing of the command goes on
@@ -226,11 +195,39 @@ class Init:
                 pass
             os.close(output.descriptor)
         code = next(os.waitstatus_to_exitcode(end.status) for end in ends if end.pid == child)
+        if stop and self._daemons.pids and (excess := watch.excess()):
+            self._daemons.kill(excess)  # else it would end each later command
+            ends += self._end(None)
         ended, detail = stop or ending(code)
         cpu_seconds = watch.orphans_cpu_seconds + sum(end.cpu_seconds for end in ends)
         memory_mb = max(watch.peak_mb, *(end.memory_mb for end in ends))
         used = cpu_seconds, time.monotonic() - started, memory_mb
         return ended, detail, code, *used, b"", *(output.text() for output in outputs)
+
+    def _start(self, request: BoxRequest) -> None:
+        """Start a daemon."""
+        (ours, theirs), (reading, writing) = socket.socketpair(), os.pipe()
+        child = self._score.fork()
+        if child == 0:
+            self._become(request, theirs.fileno(), theirs.fileno(), writing)
+        theirs.close()
+        os.close(writing)
+        self._daemons.add(child, ours, reading)
+        self._end(None)
+
+    def _exchange(self, request: BoxRequest, watch: BoxWatch) -> tuple[object, ...]:
+        """Give a daemon what is to be written to it, and take what it answers."""
+        (number,), started, output = request.arguments, time.monotonic(), bytearray()
+        try:
+            stop = self._daemons.exchange(
+                number, request.stdin, output, request.wall_seconds, request.output_bytes, watch,
+                self._sock.stream,
+            )  # fmt: skip
+        finally:
+            self._end(None)
+        ended, detail = stop or (Ended.EXITED, "")
+        used = 0.0, time.monotonic() - started, watch.peak_mb
+        return ended, detail, 0, *used, b"", bytes(output), self._daemons.errors(number)
 
     def _watch(
         self, child: int, outputs: Sequence[Output], wall_seconds: float, watch: BoxWatch
@@ -259,7 +256,7 @@ class Init:
                     if not watched[descriptor].read():
                         poll.unregister(descriptor)
                 if time.monotonic() >= watch.next_look:
-                    watch.reap(child)
+                    watch.reap({child, *self._daemons.pids})
                     if end := watch.excess():
                         return end
                     before, last_look = last_look, time.monotonic()
@@ -270,13 +267,9 @@ class Init:
             os.close(pidfd)
         return Ended.WALL, f"took more than {wall_seconds:g} s"
 
-    def _end(self, child: int) -> list[kernel.ProcessEnd]:
-        """Kill everything in the box, and wait for it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-            # atomic: nothing can fork out of it. Without a namespace, nothing can leave its group
-            os.kill(-1 if self._namespaced else -child, signal.SIGKILL)
-        ends = kernel.wait_for_all(-1)
+    def _end(self, child: int | None) -> list[kernel.ProcessEnd]:
+        """Kill everything in the box but the daemons, and wait for it."""
+        ends = self._daemons.end_others(child)
         if self._namespaced:
             remove_segments()
         return ends
@@ -290,7 +283,7 @@ class Init:
             self._give_up()
             os.closerange(3, MOST_FILES)
             os.chdir(request.folder)
-            if request.kind == "exec":
+            if request.kind in ("exec", "start"):
                 os.execvpe(request.arguments[0], request.arguments, request.environment)
             os.environ.update(request.environment)
             getattr(box_files, request.kind)(*request.arguments)

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from assay.sandbox import kernel, work_dir
@@ -93,9 +93,11 @@ class BoxWatch:
         an orphan had, which has ended."""
         self.orphans_cpu_seconds = 0.0
 
-    def reap(self, command: int) -> None:
-        """Reap the orphans of a command that have ended: each would count as a process of it."""
-        for end in kernel.reap_orphans(command):
+    def reap(self, awaited: Collection[int]) -> None:
+        """Reap the orphans of a command that have ended, each of which would count as a process of
+        it. awaited: the children of the first process for which it waits itself.
+        """
+        for end in kernel.reap_orphans(awaited):
             self.orphans_cpu_seconds += end.cpu_seconds
             self.peak_mb = max(self.peak_mb, end.memory_mb)
 

@@ -216,11 +216,11 @@ def wait_for_all(which: int) -> list[ProcessEnd]:
     return ends
 
 
-def reap_orphans(command: int) -> list[ProcessEnd]:
-    """Reap the children that have ended, but for `command`, whose pid nobody else gets
-    until then.
+def reap_orphans(awaited: Collection[int]) -> list[ProcessEnd]:
+    """Reap the children that have ended, but for those `awaited`, whose pids nobody else gets until
+    then.
     """
-    ends = (wait(pid, os.WNOHANG) for pid in children() - {command})
+    ends = (wait(pid, os.WNOHANG) for pid in children().difference(awaited))
     return [end for end in ends if end.pid]
 
 

@@ -1,5 +1,6 @@
 """rollouts/step_000012.parquet: all completions of a step with program, verdict and reward."""
 
+import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -233,7 +234,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         **{name: getattr(execution, name) for name in JUDGED if execution},
         "tests": [asdict(test) | {"detail": test.detail[:CHECK_TEXT]} for test in tests[:TESTS]],
         "calls": [
-            {"name": call.name, "arguments": [*call.arguments.items()], "detail": call.detail,
+            {"name": call.name, "arguments": _texts(call.arguments), "detail": call.detail,
              "result": result}
             for call, result in zip(turn.calls, results, strict=False)
         ],
@@ -256,6 +257,14 @@ def _agent_call(call: AgentCall, first_turns: Sequence[int]) -> dict[str, Any]:
     if call.turn is None or not first_turns:
         return asdict(call)
     return asdict(call) | {"sample": bisect_right(first_turns, call.turn) - 1}
+
+
+def _texts(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The arguments of a call; those that are no texts as JSON."""
+    return [
+        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for name, value in arguments.items()
+    ]
 
 
 def _check(check: AnyCheck, function: str) -> dict[str, Any]:

@@ -79,12 +79,13 @@ OPEN: list[OpenSandboxes] = []
 
 
 def take_walls_away(monkeypatch: pytest.MonkeyPatch, tier: str) -> None:
-    """Take this machine for one of a tier: judges opened from now on have no more walls than it."""
+    """Take this machine for one of a tier: judges opened from now on have no more walls than it,
+    and so have the boxes in which MCP servers list their tools.
+    """
     isolation = probe_isolation()
     walls = tuple(wall for wall in isolation.walls if wall not in WITHOUT[tier])
-    monkeypatch.setattr(
-        "assay.judge.judge.probe_isolation", lambda: replace(isolation, walls=walls)
-    )
+    for module in ("assay.judge.judge", "assay.environments.mcp_servers"):
+        monkeypatch.setattr(f"{module}.probe_isolation", lambda: replace(isolation, walls=walls))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -112,7 +112,10 @@ def test_tests_calls_and_tags_are_kept(tmp_path: Path) -> None:
         TestOutcome("t.py::b", "failed", 0.25, is_fix=True, detail="E  assert \udc80"),
     )
     execution = Execution(Verdict.WRONG, passed=1, total=2, tests=tests)
-    calls = (ToolCall("bash", {"command": "ls \ud800"}), ToolCall("", detail="no JSON"))
+    calls = (
+        ToolCall("bash", {"command": "ls \ud800"}), ToolCall("", detail="no JSON"),
+        ToolCall("find", {"é": ["é", None], "most": 5}),
+    )  # fmt: skip
     one = replace(turn("x", Verdict.WRONG), execution=execution, calls=calls, results=("a.py",))
     rollout = judged("a", 0.5, one)
     rollout = replace(rollout, task=replace(rollout.task, tags={"difficulty": "hard"}))
@@ -124,7 +127,9 @@ def test_tests_calls_and_tags_are_kept(tmp_path: Path) -> None:
     assert row["calls"] == [
         {"name": "bash", "arguments": [("command", "ls ?")], "detail": "", "result": "a.py"},
         {"name": "", "arguments": [], "detail": "no JSON", "result": ""},
-    ]
+        {"name": "find", "arguments": [("é", '["é", null]'), ("most", "5")], "detail": "",
+         "result": ""},
+    ]  # fmt: skip
     assert row["tags"] == [("language", "python"), ("difficulty", "hard")]
 
 

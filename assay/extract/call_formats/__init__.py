@@ -121,22 +121,25 @@ def _checked(call: ToolCall, tools: Sequence[Tool], quoted: bool) -> ToolCall:
 
 
 def _wrong_arguments(call: ToolCall, tool: Tool, quoted: bool) -> str:
-    """What is wrong with a call's arguments, and which ones the tool has; empty for right ones."""
-    arguments, title = call.arguments, tool.name
-    missing = [name for name in tool.parameters if arguments.get(name) is None]
-    present = [name for name in tool.parameters if name not in missing]
+    """What is wrong with a call's arguments, and which ones the tool has; empty for right ones. The
+    types of a JSON schema are left to who runs the tool.
+    """
+    arguments, title, texts = call.arguments, tool.name, tool.input_schema is None
+    missing = [name for name in tool.required if name not in arguments
+               or (texts and arguments[name] is None)]  # fmt: skip
+    present = [name for name in tool.parameters if name in arguments and name not in missing]
     unknown = [name for name in arguments if name not in tool.parameters]
     problems = [f"Missing {name!r} argument in {title} tool call." for name in missing]
     problems += [
         f"The {name!r} argument of the {title} tool call is no text."
         for name in present
-        if not isinstance(arguments[name], str)
+        if texts and not isinstance(arguments[name], str)
     ]
     if not problems and (quoted or not unknown):
         return ""
     if unknown:
         problems.append(f"The {title} tool has no argument {_names(unknown)}.")
-    problems.append(f"It takes {_names([*tool.parameters])}.")
+    problems.append(f"It takes {_names([*tool.parameters]) or 'none'}.")
     if unknown and present and not quoted:  # it may be the rest of an argument that holds tags
         problems.append(
             f"If that text belongs to {_names(present)}, write it without the tags of arguments."
