@@ -29,10 +29,13 @@ from assay.types import (
     Task,
     ToolCall,
     Turn,
+    Verdict,
 )
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+FULL_REWARD = 1.0
+"""The reported reward from which a rollout counts as passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: in
         cause = lost.cause or Cause.MACHINE
         turns, unlearned = tuple(talk.turns), talk.unlearned
         return Rollout(task, turns, None, str(lost), cause, unlearned=unlearned)
-    return Rollout(task, tuple(talk.turns), None, unlearned=talk.unlearned)
+    return Rollout(task, tuple(talk.turns), None, reported=talk.reported, unlearned=talk.unlearned)
 
 
 class Dialogue:
@@ -142,6 +145,7 @@ class Dialogue:
         self.context = context
         self.seed = seed
         self.turns: list[Turn] = []
+        self.reported: float | None = None
         self.unlearned: Mapping[str, int] = {}
         """By the reason, how many tokens were sampled at its endpoint that are not learned."""
 
@@ -258,3 +262,10 @@ class Dialogue:
         """Set the program of the last turn, which is judged."""
         if self.turns:
             self.turns[-1] = replace(self.turns[-1], program=encodable(program))
+
+    def report(self, reward: float) -> None:
+        """Set the reward that the rollout's agent reports, and a verdict of it."""
+        passes = reward >= FULL_REWARD
+        verdict = Verdict.PASS if passes else Verdict.WRONG
+        execution = Execution(verdict, int(passes), 1, f"its agent reports {reward:g}")
+        self.reported, self.turns[-1] = reward, replace(self.turns[-1], execution=execution)
