@@ -71,6 +71,11 @@ def parsed(words: list[str]) -> Any:
             return cli(narrow_config(EvalConfig, words), args=words)
     except ConfigFileError as error:
         raise SystemExit(" ".join(str(error).split())) from None
+    except SystemExit as error:  # verifiers says that a module is absent where it imports one
+        first: BaseException = error
+        while first.__cause__:
+            first = first.__cause__
+        raise SystemExit(f"{first} ({error})" if first is not error else str(error)) from None
 
 
 def rows(config: Any) -> Iterator[dict[str, Any]]:

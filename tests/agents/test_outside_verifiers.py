@@ -197,7 +197,7 @@ def test_a_process_that_dies_in_its_rollout_is_never_scored(start: Path, cat: Ta
         ("import nowhere\n", (), "nowhere"),
         (WORDS.replace("Words,", "Wards,").replace('"Words"', '"Wards"'), (), "words"),
         (WORDS, ("--env.agent.nonsense", "1"), "nonsense"),
-        (WORDS.replace("return float(", "return 1 / ("), (), "TaskError"),
+        (WORDS.replace("return float(", "return [][0] or ("), (), "TaskError"),
         (WORDS.replace("@vf.reward", "@vf.metric").replace("(weight=0.25)", ""), (), "no reward"),
     ],
     ids=["import", "no taskset", "option", "reward raises", "no reward"],
