@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from assay.errors import MachineError, UserError
 from assay.tasks import task_from_dict
 from assay.types import Task
 from tests.agents.outside import OutsideAgent, Played, in_characters, play
+from tests.agents.served import chat
 
 pytestmark = pytest.mark.agents
 VERIFIERS = OutsideAgent("verifiers", ("verifiers_rollout.py",))
@@ -152,6 +154,23 @@ def test_turns_of_a_conversation_are_one_sample_with_the_reward_of_verifiers(
     assert (len(result.rollout.turns), len(result.samples)) == (3, 1)
 
 
+def test_the_training_client_of_verifiers_gets_ids_and_its_turns_are_one_sample(
+    start: Path, cat: Task
+) -> None:
+    tokenizer = deepcopy(chat().tokenizer)
+    tokenizer.eos_token = "<|im_end|>"  # as Qwen's says, and verifiers asks no template
+    tokenizer.save_pretrained(start / "tokenizer")
+    renders = ("--client.type", "train", "--client.renderer.name", "default")
+    words = (*renders, "--client.renderer-model-name", str(start / "tokenizer"))
+    texts = ["cat?", "It is tac."]
+    result = played(start, TALKS, cat, [in_characters(text) for text in texts], *words)
+    result.require_all_learned()
+    assert result.rollout.score is not None
+    expected = reward_of(texts[-1], right=True) - 2 * 0.125
+    assert result.rollout.score.total == pytest.approx(expected, abs=1e-12)
+    assert len(result.rollout.turns) == 2
+
+
 def test_verifiers_ends_at_the_budget_and_scores_what_there_is(start: Path, cat: Task) -> None:
     texts = ["cat?", "act?"]
     result = played(start, TALKS, cat, [in_characters(text) for text in texts], turns=2)
@@ -189,6 +208,16 @@ def test_a_process_that_dies_in_its_rollout_is_never_scored(start: Path, cat: Ta
     assert result.rollout.failure
     assert "137" in result.rollout.failure
     assert result.rollout.score is None
+
+
+def test_a_seat_that_is_not_trained_needs_a_model_of_its_own(start: Path, cat: Task) -> None:
+    words = ["--env.id", "user-sim"]
+    for seat in ("user", "assistant"):
+        words += [f"--env.{seat}.harness.id", "words", f"--env.{seat}.runtime.type", "subprocess"]
+    (start / "words.py").write_text(WORDS)
+    texts = ["Say cat backwards.", "tac", "###DONE###"]
+    with pytest.raises(UserError, match="the seat 'user' is not trained"):
+        play(VERIFIERS.command("play", "words", *words), *texts, task=cat)
 
 
 @pytest.mark.parametrize(
