@@ -65,17 +65,17 @@ async def program(
         work, task_file = folder / "work", folder / "task.txt"
         work.mkdir()
         write_atomically(task_file, prompt_of(conversation.task))
-        own = reported(conversation.task)
-        limits = CallLimits(turns, seconds, tokens, paid_roots, is_polite=own is None)
+        check = reported(conversation.task)
+        limits = CallLimits(turns, seconds, tokens, paid_roots, is_polite=check is None)
         async with conversation.endpoint(limits) as endpoint:
             variables = variables_of(endpoint, task_file, work) | budget_of(limits)
-            if own is not None:
+            if check is not None:
                 data_file = folder / "data.json"
-                write_atomically(data_file, own.task_data)
+                write_atomically(data_file, check.task_data)
                 variables["ASSAY_TASK_DATA"] = str(data_file)
             agent = AgentProcess(words_of(command), variables)
             status = await agent.run(work, seconds)
-        if own is not None:
+        if check is not None:
             conversation.report(reward_of(endpoint, agent, status, seconds))
             return
         require_calls(endpoint, status, agent.stderr, seconds)

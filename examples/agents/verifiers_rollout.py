@@ -1,5 +1,6 @@
-"""An environment of verifiers 0.4.0: it plays the rollout and reports its own reward. The words
-after `play` or `tasks` are those of `vf-eval`. First the tasks, then a run:
+"""An environment of verifiers 0.4.0, which plays the rollout and reports its own reward.
+
+The words after `tasks` and `play` are those of `vf-eval`. First the tasks, then a run:
 
     .venv-agents/verifiers/bin/python examples/agents/verifiers_rollout.py tasks words > words.jsonl
 
@@ -19,7 +20,7 @@ from pwd import getpwuid
 from typing import Any, NoReturn
 
 RELEASE = "0.4."
-START = os.environ.get("ASSAY_START", os.getcwd())
+START = os.environ.get("ASSAY_START") or str(Path.cwd())
 OF_THE_USER = ("TaskError", "EnvError", "ToolsetError")
 """What verifiers calls an exception of the environment's own code."""
 PLAYED = 0.8
@@ -84,8 +85,8 @@ def rows(config: Any) -> Iterator[dict[str, Any]]:
 
     taskset = vf.load_taskset(config.env.taskset).select(config.select)
     fields = type(taskset).task_type().data_type().model_fields
-    if kept := [name for name, field in fields.items() if field.exclude]:
-        raise SystemExit(f"the tasks keep {', '.join(kept)} to themselves: drop exclude=True")
+    if excluded := [name for name, field in fields.items() if field.exclude]:
+        raise SystemExit(f"the tasks keep {excluded[0]!r} to themselves: drop exclude=True")
     if not taskset.bounded:
         raise SystemExit("the taskset never ends: say how many tasks with -n")
     for task in taskset:
@@ -151,8 +152,9 @@ def report(episode: Any) -> NoReturn:
     ours = [trace for trace in traces if trace.agent.config.client.base_url == url]
     for trace in ours:
         if not trace.agent.trainable:
-            end(broken=f"the seat {trace.agent.name!r} is not trained: give it a model of its own,"
-                f" --env.{trace.agent.name}.model and --env.{trace.agent.name}.client.base-url")  # fmt: skip
+            name = trace.agent.name
+            flags = f"--env.{name}.model and --env.{name}.client.base-url"
+            end(broken=f"the seat {name!r} is not trained: give it a model of its own, {flags}")
     if len(ours) != 1:
         end(broken=f"the policy played {len(ours)} seats of an episode; assay trains one")
     (trace,) = ours

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.agents
 VERIFIERS = OutsideAgent("verifiers", ("verifiers_rollout.py",))
 LOCAL = ("--env.agent.runtime.type", "subprocess")
 HARNESS = '''
-import os, signal
+import atexit, os, signal
 import openai
 import verifiers.v1 as vf
+
+atexit.register(print, '{"reward": 99}')
 
 
 class Asks(vf.Harness[vf.HarnessConfig]):
@@ -53,7 +55,6 @@ class WordData(vf.TaskData):
 class WordTask(vf.Task[WordData]):
     @vf.reward
     async def right(self, trace: vf.Trace) -> float:
-        print('{"reward": 99}')
         return float(self.data.answer in trace.last_reply)
 
     @vf.reward(weight=0.25)
@@ -203,7 +204,7 @@ def test_an_engine_that_fails_once_is_called_again_and_verifiers_scores_the_repl
 
 
 def test_a_process_that_dies_in_its_rollout_is_never_scored(start: Path, cat: Task) -> None:
-    dies = WORDS.replace("        print(", "        os.kill(os.getpid(), signal.SIGKILL)\n        (")
+    dies = WORDS.replace("return float(", "os.kill(os.getpid(), signal.SIGKILL), (")
     result = played(start, dies, cat, [in_characters("It is tac.")])
     assert result.rollout.failure
     assert "137" in result.rollout.failure

@@ -41,9 +41,7 @@ def act(tmp_path: Path, code: str, *lines: str, **parameters: Any) -> Rollout:
     return rollout
 
 
-@pytest.mark.parametrize(
-    ("reply", "reward", "passed"), [("tac", 1.5, True), ("act", -0.25, False)]
-)
+@pytest.mark.parametrize(("reply", "reward", "passed"), [("tac", 1.5, True), ("act", -0.25, False)])
 def test_the_reported_reward_is_the_rollouts(
     tmp_path: Path, reply: str, reward: float, passed: bool
 ) -> None:
@@ -61,7 +59,7 @@ def test_a_report_in_the_policys_reply_pays_nothing(tmp_path: Path) -> None:
 
 
 def test_a_rollout_that_the_agent_loses_is_not_scored(tmp_path: Path) -> None:
-    rollout = act(tmp_path, ASK + "ask(task); print('{\"lost\": \"no sandbox\"}')", "tac")
+    rollout = act(tmp_path, ASK + 'ask(task); print(\'{"lost": "no sandbox"}\')', "tac")
     assert rollout.score is None
     assert rollout.cause is Cause.MACHINE
     assert "no sandbox" in str(rollout.failure)
