@@ -46,26 +46,32 @@ def prepare() -> None:
     os.environ.setdefault("HF_HOME", str(cache / "huggingface"))
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     os.environ["PYTHONPATH"] = f"{START}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
-    sys.path.insert(0, START)
+    sys.path.append(START)
+
+
+def require_release() -> None:
+    """Exits where this Python does not have the verifiers that was tested."""
+    try:
+        import verifiers
+    except ImportError as error:
+        found = f"cannot import verifiers ({error})"
+    else:
+        found = f"has verifiers {verifiers.__version__}"
+        if verifiers.__version__.startswith(RELEASE):
+            return
+    raise SystemExit(
+        f"{sys.executable} {found}, and this needs {RELEASE}0: there,"
+        " pip install --no-deps -r constraints-agents/verifiers.txt"
+    )
 
 
 def parsed(words: list[str]) -> Any:
     """The configuration of `vf-eval` with these words."""
-    try:
-        import verifiers
-        from pydantic_config import ConfigFileError, cli
-        from verifiers.v1.cli.resolve import narrow_config, plugin_errors, with_positional_taskset
-        from verifiers.v1.configs.cli.eval import EvalConfig
-    except ImportError as error:
-        raise SystemExit(
-            f"verifiers {RELEASE}x cannot be imported by {sys.executable} ({error}); install it"
-            " there: pip install --no-deps -r constraints-agents/verifiers.txt"
-        ) from None
-    if not verifiers.__version__.startswith(RELEASE):
-        raise SystemExit(
-            f"{sys.executable} has verifiers {verifiers.__version__}, and this needs {RELEASE}x:"
-            " pip install --no-deps -r constraints-agents/verifiers.txt"
-        )
+    require_release()
+    from pydantic_config import ConfigFileError, cli
+    from verifiers.v1.cli.resolve import narrow_config, plugin_errors, with_positional_taskset
+    from verifiers.v1.configs.cli.eval import EvalConfig
+
     words = with_positional_taskset(words)
     try:
         with plugin_errors():

@@ -22,6 +22,7 @@ TASK = task_from_dict({
     "format": "assay", "id": "words/0", "prompt": "Say cat backwards.\n", "entry_point": "",
     "checks": [{"task_data": '{"answer": "tac"}'}],
 })  # fmt: skip
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "agents" / "verifiers_rollout.py"
 KNOWS = ASK + "answer = json.load(open(os.environ['ASSAY_TASK_DATA']))['answer']\n"
 SCORES = (
     KNOWS
@@ -98,6 +99,22 @@ def test_what_is_no_report_says_so(text: str) -> None:
     assert report.reward is None
     assert not report.lost
     assert "report cannot be read" in report.broken
+
+
+@pytest.mark.parametrize(
+    ("version", "says"), [("", "cannot import verifiers"), ("0.1.9", "has verifiers 0.1.9")]
+)
+def test_a_python_without_the_verifiers_that_was_tried_is_the_users_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if version:
+        (tmp_path / "verifiers.py").write_text(f"__version__ = {version!r}")
+    command = [sys.executable, "-S", str(EXAMPLE), "play", "words"]
+    with pytest.raises(UserError, match=says) as refused:
+        act(tmp_path, "", command=command)
+    assert "\n" not in str(refused.value)
+    assert "constraints-agents/verifiers.txt" in str(refused.value)
 
 
 def test_an_agent_that_calls_nobody_cannot_report_a_reward(tmp_path: Path) -> None:
