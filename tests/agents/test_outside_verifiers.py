@@ -211,6 +211,12 @@ def test_a_process_that_dies_in_its_rollout_is_never_scored(start: Path, cat: Ta
     assert result.rollout.score is None
 
 
+def test_a_conversation_that_outgrows_the_context_is_not_scored(start: Path, cat: Task) -> None:
+    result = played(start, TALKS, cat, [in_characters("cat? " * 60)], context_length=400)
+    assert "ProviderError" in str(result.rollout.failure)
+    assert result.rollout.score is None
+
+
 def test_a_seat_that_is_not_trained_needs_a_model_of_its_own(start: Path, cat: Task) -> None:
     words = ["--env.id", "user-sim"]
     for seat in ("user", "assistant"):
