@@ -54,13 +54,13 @@ def require_release() -> None:
     try:
         import verifiers
     except ImportError as error:
-        found = f"cannot import verifiers ({error})"
+        state = f"cannot import verifiers ({error})"
     else:
-        found = f"has verifiers {verifiers.__version__}"
+        state = f"has verifiers {verifiers.__version__}"
         if verifiers.__version__.startswith(RELEASE):
             return
     raise SystemExit(
-        f"{sys.executable} {found}, and this needs {RELEASE}0: there,"
+        f"{sys.executable} {state}, and this needs {RELEASE}0: there,"
         " pip install --no-deps -r constraints-agents/verifiers.txt"
     )
 
