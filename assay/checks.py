@@ -180,3 +180,12 @@ class RepositoryTests:
     bug: str = ""
     """A diff that is put into the tree first."""
     hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Nothing here is judged: the agent that plays the task reports the reward (docs/agents.md)."""
+
+    task_data: str
+    """What the agent gets to know of the task beside its prompt."""
+    hidden: bool = True

@@ -25,6 +25,7 @@ from assay.checks import Check as Check
 from assay.checks import Exchange as Exchange
 from assay.checks import OwnTests as OwnTests
 from assay.checks import PrintTest as PrintTest
+from assay.checks import Reported as Reported
 from assay.checks import RepositoryTests as RepositoryTests
 from assay.checks import TestBench as TestBench
 from assay.checks import TestFunctions as TestFunctions
@@ -401,6 +402,8 @@ class Rollout:
     held_out: Execution | None = None
     """The result under the checks that are held out of the reward, judged after the score; None if
     there are none or the program did not pass the others."""
+    reported: float | None = None
+    """The reward that its agent reported; None where checks decide."""
     unlearned: Mapping[str, int] = field(default_factory=dict, hash=False)
     """By the reason, tokens that were sampled for it and are in none of its turns
     (docs/agents.md)."""

@@ -270,7 +270,8 @@ class CallSession:
         ):
             return
         self._polite += 1
-        if self._polite > MOST_POLITE or call.ids:  # a text that nobody sampled has no ids
+        # a text that nobody sampled has no ids, and is not to be scored
+        if self._polite > MOST_POLITE or call.ids or not limits.is_polite:
             raise RefusedCallError("the rollout's budget is used up", 409, "budget_used_up")
         raise FinishedCallError
 

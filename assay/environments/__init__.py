@@ -14,7 +14,7 @@ from assay.errors import DataError, SettingsError
 from assay.judge import AnyJudge, LocalJudge
 from assay.registry import Registry
 from assay.tools import Tool
-from assay.types import AnyCheck, Execution, RepositoryTests, Task, ToolCall
+from assay.types import AnyCheck, Execution, Reported, RepositoryTests, Task, ToolCall
 
 
 class OutOfRoomError(Exception):
@@ -33,6 +33,9 @@ class CallLimits:
     """Sampled tokens after which no call is sampled."""
     paid_roots: Literal["first", "all"] = "first"
     """Learn the conversations that begin with the messages of the agent's first one, or all."""
+    is_polite: bool = True
+    """Whether calls beyond them get a polite text, and not a refusal: an agent that scores what it
+    reads would take the text for a reply of the policy."""
 
 
 class PolicyEndpoint(Protocol):
@@ -112,6 +115,11 @@ class Conversation(Protocol):
     def submit(self, program: str) -> None:
         """Set the program to judge, in place of the one in the last reply."""
 
+    def report(self, reward: float) -> None:
+        """Set the reward of the rollout as its agent reports it. No check is judged: a reward of at
+        least 1 counts as passed.
+        """
+
     def endpoint(self, limits: CallLimits) -> AbstractAsyncContextManager[PolicyEndpoint]:
         """An endpoint at which another program asks for this rollout's replies. When the block
         ends, so does the endpoint; the replies are the rollout's turns.
@@ -136,6 +144,11 @@ whether the reply was correct."""
 def repository_tests(task: Task) -> RepositoryTests | None:
     """The tests of a task that is a repository; None for any other."""
     return next((check for check in task.checks if isinstance(check, RepositoryTests)), None)
+
+
+def reported(task: Task) -> Reported | None:
+    """What an agent that reports the task's reward is given; None where checks decide."""
+    return next((check for check in task.checks if isinstance(check, Reported)), None)
 
 
 def missing_repository(task: Task) -> str:

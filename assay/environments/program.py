@@ -17,7 +17,8 @@ from typing import IO, Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from assay import extract
-from assay.environments import CallLimits, Conversation, PolicyEndpoint, environment
+from assay.environments import CallLimits, Conversation, PolicyEndpoint, environment, reported
+from assay.environments.agent_report import AgentReport, read_report
 from assay.errors import DataError, RolloutLostError, SettingsError, UserError
 from assay.files import write_atomically
 from assay.paths import opened
@@ -52,7 +53,8 @@ async def program(
 ) -> None:
     """Run your own agent, which calls the policy at an endpoint of its own: `command` is a list of
     words or a line for the shell, for up to `seconds`, `turns` calls and `tokens` sampled tokens.
-    The file `answer` in its work folder is judged, or what it prints (docs/agents.md).
+    The file `answer` in its work folder is judged, or what it prints; where the task says that its
+    agent reports the reward, nothing is (docs/agents.md).
     """
     if not command:
         raise SettingsError(
@@ -63,10 +65,19 @@ async def program(
         work, task_file = folder / "work", folder / "task.txt"
         work.mkdir()
         write_atomically(task_file, prompt_of(conversation.task))
-        limits = CallLimits(turns, seconds, tokens, paid_roots)
+        check = reported(conversation.task)
+        limits = CallLimits(turns, seconds, tokens, paid_roots, is_polite=check is None)
         async with conversation.endpoint(limits) as endpoint:
-            agent = AgentProcess(words_of(command), variables_of(endpoint, task_file, work))
+            variables = variables_of(endpoint, task_file, work) | budget_of(limits)
+            if check is not None:
+                data_file = folder / "data.json"
+                write_atomically(data_file, check.task_data)
+                variables["ASSAY_TASK_DATA"] = str(data_file)
+            agent = AgentProcess(words_of(command), variables)
             status = await agent.run(work, seconds)
+        if check is not None:
+            conversation.report(reward_of(endpoint, agent, status, seconds))
+            return
         require_calls(endpoint, status, agent.stderr, seconds)
         text = read_answer(work, answer) if answer else agent.stdout
     if answer and text:
@@ -126,6 +137,37 @@ def variables_of(endpoint: PolicyEndpoint, task_file: Path, work: Path) -> dict[
         "ASSAY_START": str(Path.cwd()),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def budget_of(limits: CallLimits) -> dict[str, str]:
+    """The variables that tell the agent what it may use. Without a limit of tokens it has none."""
+    tokens = {} if limits.tokens is None else {"ASSAY_TOKENS": str(limits.tokens)}
+    return {"ASSAY_TURNS": str(limits.calls), "ASSAY_SECONDS": f"{limits.seconds:g}"} | tokens
+
+
+def reward_of(
+    endpoint: PolicyEndpoint, agent: "AgentProcess", status: int | None, seconds: float
+) -> float:
+    """The reward that an agent reports. Raises UserError for one that says that it is broken, or
+    reports nothing; RolloutLostError for one that died, whose time was over, or that lost its
+    rollout; else as `require_calls`.
+    """
+    report = read_report(agent.stdout) if status == 0 else AgentReport()
+    if endpoint.failure:
+        raise endpoint.failure
+    if report.lost:
+        raise RolloutLostError(f"the agent lost its rollout: {printable(report.lost[:SHOWN])}")
+    if report.broken:
+        raise UserError(
+            f"environment 'program': the agent cannot run: {printable(report.broken[:SHOWN])};"
+            " fix environment.command"
+        )
+    require_calls(endpoint, status, agent.stderr, seconds)
+    if report.reward is None:
+        lines = printable(" ".join(agent.stderr.split())[-SHOWN:])
+        ended = f"was ended after {seconds:g} s" if status is None else f"died with status {status}"
+        raise RolloutLostError(f"the agent {ended} and reported no reward: {lines}")
+    return report.reward
 
 
 def require_calls(

@@ -18,9 +18,12 @@ def tests(
 ) -> float:
     """1 if the last program passes every test, else 0; with `mode = "fraction"`, the share passed;
     with `mode = "fixes"`, 0.2 for a change of a repository that repairs some tests and breaks none.
+    Where its agent reported a reward, that reward as it is.
 
     `perfect_bonus` is added if all pass. Raises ValueError for a rollout that was not judged.
     """
+    if rollout.reported is not None:
+        return rollout.reported
     execution = rollout.execution
     value = score_execution(execution, fraction=mode == "fraction")
     if mode == "fixes" and value == 0 and execution and score_execution(execution, fraction=True):

@@ -32,10 +32,13 @@ from assay.types import (
     Task,
     ToolCall,
     Turn,
+    Verdict,
 )
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+FULL_REWARD = 1.0
+"""The reported reward from which a rollout counts as passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ class Dialogue:
         self.context = context
         self.seed = seed
         self.turns: list[Turn] = []
+        self.reported: float | None = None
         self.unlearned: Mapping[str, int] = {}
         """By the reason, how many tokens were sampled at its endpoint that are not learned."""
         self.agent_calls = AgentCalls()
@@ -153,7 +157,7 @@ class Dialogue:
     def rollout(self) -> Rollout:
         """What has become of it so far, not scored."""
         return Rollout(
-            self.task, tuple(self.turns), None, unlearned=self.unlearned,
+            self.task, tuple(self.turns), None, reported=self.reported, unlearned=self.unlearned,
             agent_calls=self.agent_calls,
         )  # fmt: skip
 
@@ -276,3 +280,10 @@ class Dialogue:
         """Set the program of the last turn, which is judged."""
         if self.turns:
             self.turns[-1] = replace(self.turns[-1], program=encodable(program))
+
+    def report(self, reward: float) -> None:
+        """Set the reward that the rollout's agent reports, and a verdict of it."""
+        passes = reward >= FULL_REWARD
+        verdict = Verdict.PASS if passes else Verdict.WRONG
+        execution = Execution(verdict, int(passes), 1, f"its agent reports {reward:g}")
+        self.reported, self.turns[-1] = reward, replace(self.turns[-1], execution=execution)

@@ -17,7 +17,7 @@ from assay.policy.chat import Chat
 from assay.rollout.attempt import attempt, make_prompts
 from assay.rollout.group import score
 from assay.rollout.samples import to_samples, token_balance
-from assay.types import Completion, Rollout, Sample
+from assay.types import Completion, Rollout, Sample, Task
 from tests.agents.served import Speaker, chat
 from tests.judge.opened import with_judge
 from tests.rollout.talks import ADD, RIGHT, context
@@ -136,7 +136,8 @@ class Played:
 def play(
     command: Sequence[str] | str, *texts: Any, answer: str = "",
     engine: Callable[[Sequence[Any], Chat], Any] = Speaker, using: Chat | None = None,
-    sampling: Sampling | None = None, **parameters: Any,
+    sampling: Sampling | None = None, task: Task = ADD, context_length: int | None = None,
+    **parameters: Any,
 ) -> Played:  # fmt: skip
     """The rollout of an agent whose policy says the texts."""
     using = using or chat()
@@ -146,8 +147,11 @@ def play(
     async def run(judge: Judge) -> Rollout:
         recorder = Recorder(engine(texts, using))
         recorders.append(recorder)
-        means = context(recorder, judge, using, environment, sampling=sampling or Sampling(900))
-        (prompted,) = make_prompts([ADD], means.prompter, 1, None)
+        means = context(
+            recorder, judge, using, environment, sampling=sampling or Sampling(900),
+            context_length=context_length,
+        )  # fmt: skip
+        (prompted,) = make_prompts([task], means.prompter, 1, None)
         return (await score([await attempt(prompted, means, seed=3)], means))[0]
 
     rollout = with_judge(run, stop_early=False)
