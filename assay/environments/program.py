@@ -49,10 +49,12 @@ async def program(
     seconds: PositiveFloat = 900.0,
     answer: str = "",
     paid_roots: Literal["first", "all"] = "first",
+    at_once: PositiveInt = 128,
 ) -> None:
     """Run your own agent, which calls the policy at an endpoint of its own: `command` is a list of
     words or a line for the shell, for up to `seconds`, `turns` calls and `tokens` sampled tokens.
-    The file `answer` in its work folder is judged, or what it prints (docs/agents.md).
+    The file `answer` in its work folder is judged, or what it prints. Up to `at_once` agents run at
+    a time (docs/agents.md).
     """
     if not command:
         raise SettingsError(
@@ -63,7 +65,7 @@ async def program(
         work, task_file = folder / "work", folder / "task.txt"
         work.mkdir()
         write_atomically(task_file, prompt_of(conversation.task))
-        limits = CallLimits(turns, seconds, tokens, paid_roots)
+        limits = CallLimits(turns, seconds, tokens, paid_roots, at_once)
         async with conversation.endpoint(limits) as endpoint:
             agent = AgentProcess(words_of(command), variables_of(endpoint, task_file, work))
             status = await agent.run(work, seconds)
