@@ -23,9 +23,9 @@ def calculations(split: str = "train") -> Iterator[Task]:
     """
     require_split("calculations", split, COUNTS)
     draw = random.Random(2026)
-    drawn = list(dict.fromkeys(calculation(draw) for _ in range(2 * sum(COUNTS.values()))))
+    questions = list(dict.fromkeys(calculation(draw) for _ in range(2 * sum(COUNTS.values()))))
     first = sum(count for name, count in COUNTS.items() if name < split)
-    for number, (start, steps) in enumerate(drawn[first : first + COUNTS[split]]):
+    for number, (start, steps) in enumerate(questions[first : first + COUNTS[split]]):
         changes = ", ".join(f"{WORDS[sign]} {by}" for sign, by in steps)
         prompt, name = f"Start at {start}, {changes}.", f"calculations/{split}/{number}"
         if split == "talks":
@@ -59,10 +59,10 @@ def compute(a: int, sign: str, b: int) -> int:
 
 def values(start: int, steps: tuple[Step, ...]) -> list[int]:
     """The numbers after each step."""
-    found = [start]
+    numbers = [start]
     for sign, by in steps:
-        found.append(compute(found[-1], sign, by))
-    return found
+        numbers.append(compute(numbers[-1], sign, by))
+    return numbers
 
 
 def talk(name: str, prompt: str, start: int, steps: tuple[Step, ...], draw: random.Random) -> Task:
