@@ -53,8 +53,8 @@ def test_the_tiny_policy_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
 
 
 def test_the_tiny_tokenizer_knows_the_words_of_a_whole_conversation(tmp_path: Path) -> None:
-    said = [("user", "Question"), ("assistant", "calculate"), ("user", "seven")]
-    messages = tuple(Message(role, text) for role, text in said)
+    first, reply = Message("user", "Question"), Message("assistant", "calculate")
+    messages = (first, reply, Message("user", "seven"))
     task = Task("t", "seven", (), "", messages=messages, demonstrations=("answer",))
     made = make_tiny(tmp_path / "tiny", [task] * 2, TinySettings(vocabulary=300), 0)
     tokenizer = load_policy(PolicySettings(model=str(made), device="cpu")).chat.tokenizer
