@@ -66,7 +66,13 @@ class PolicyServer:
         self._open = 0
         self._running: tuple[uvicorn.Server, asyncio.Task[None]] | None = None
         self._lock = asyncio.Lock()
+        self._places: asyncio.Semaphore | None = None
         self._port = 0
+
+    def places(self, count: int) -> asyncio.Semaphore:
+        """The places of the agents that run at once: as many as the first caller says."""
+        self._places = self._places or asyncio.Semaphore(count)
+        return self._places
 
     @asynccontextmanager
     async def open(self, session: CallSession) -> AsyncIterator[SessionAddress]:

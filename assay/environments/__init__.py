@@ -33,6 +33,8 @@ class CallLimits:
     """Sampled tokens after which no call is sampled."""
     paid_roots: Literal["first", "all"] = "first"
     """Learn the conversations that begin with the messages of the agent's first one, or all."""
+    at_once: int = 128
+    """Rollouts of a run whose agents run at once; the others wait, before their time begins."""
     is_polite: bool = True
     """Whether calls beyond them get a polite text, and not a refusal: an agent that scores what it
     reads would take the text for a reply of the policy."""

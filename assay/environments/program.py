@@ -50,11 +50,12 @@ async def program(
     seconds: PositiveFloat = 900.0,
     answer: str = "",
     paid_roots: Literal["first", "all"] = "first",
+    at_once: PositiveInt = 128,
 ) -> None:
     """Run your own agent, which calls the policy at an endpoint of its own: `command` is a list of
     words or a line for the shell, for up to `seconds`, `turns` calls and `tokens` sampled tokens.
     The file `answer` in its work folder is judged, or what it prints; where the task says that its
-    agent reports the reward, nothing is (docs/agents.md).
+    agent reports the reward, nothing is. Up to `at_once` agents run at a time (docs/agents.md).
     """
     if not command:
         raise SettingsError(
@@ -66,7 +67,7 @@ async def program(
         work.mkdir()
         write_atomically(task_file, prompt_of(conversation.task))
         check = reported(conversation.task)
-        limits = CallLimits(turns, seconds, tokens, paid_roots, is_polite=check is None)
+        limits = CallLimits(turns, seconds, tokens, paid_roots, at_once, is_polite=check is None)
         async with conversation.endpoint(limits) as endpoint:
             variables = variables_of(endpoint, task_file, work) | budget_of(limits)
             if check is not None:

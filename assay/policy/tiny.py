@@ -53,11 +53,9 @@ def make_tiny(folder: Path, tasks: Iterable[Task], settings: TinySettings, seed:
 
 
 def _texts(task: Task) -> list[str]:
-    return [
-        prompts.text(task) + answer
-        for answer in (*task.demonstrations, task.reference or "")
-        if answer
-    ]
+    earlier = [message.content for message in task.messages[:-1]]
+    answers = filter(None, (*task.demonstrations, task.reference or ""))
+    return [*earlier, *(prompts.text(task) + answer for answer in answers)]
 
 
 def _train_tokenizer(texts: Iterable[str], settings: TinySettings):  # type: ignore[no-untyped-def]  # transformers is untyped

@@ -213,15 +213,16 @@ class Dialogue:
             self.sample, prompter.chat, context.sampling, context.context_length,
             prompter.settings.chat_template_kwargs,
         )  # fmt: skip
-        session = CallSession(policy, self.seed, limits)
-        try:
-            async with context.server.open(session) as address:
-                yield address
-        finally:
-            self.agent_calls = recorded_calls(session.tree, len(self.turns))
-            self.turns += session.tree.turns()
-            counts = balance(session.tree)
-            self.unlearned = {name: n for name, n in counts.items() if name != LEARNED and n}
+        async with context.server.places(limits.at_once):
+            session = CallSession(policy, self.seed, limits)
+            try:
+                async with context.server.open(session) as address:
+                    yield address
+            finally:
+                self.agent_calls = recorded_calls(session.tree, len(self.turns))
+                self.turns += session.tree.turns()
+                counts = balance(session.tree)
+                self.unlearned = {name: n for name, n in counts.items() if name != LEARNED and n}
 
     @property
     def tools(self) -> Sequence[Tool]:

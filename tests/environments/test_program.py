@@ -6,15 +6,19 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.errors import MachineError, SettingsError, UserError
+from assay.rollout.attempt import make_prompts
+from assay.rollout.group import group
 from assay.rollout.samples import to_samples, token_balance
 from assay.types import Rollout, Verdict
-from tests.rollout.talks import RIGHT, WRONG, Overflowing, Writer, plain, talk
+from tests.judge.opened import with_judge
+from tests.rollout.talks import ADD, RIGHT, WRONG, Overflowing, Writer, context, plain, talk
 
 ASK = """
 import json, os, sys, urllib.request
@@ -374,3 +378,23 @@ print(PROGRAM.replace("PORT", port))
     )
     rollout, _ = act(tmp_path, code, RIGHT)
     assert rollout.passed
+
+
+def test_no_more_agents_run_at_once_than_may(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    file = tmp_path / "agent.py"
+    file.write_text(
+        f"log = open({str(log)!r}, 'a', buffering=1)\nlog.write('+\\n')\n{ASK}\n"
+        "print(ask(task)['content'])\nlog.write('-\\n')\n"
+    )
+    environment = {"name": "program", "command": [sys.executable, str(file)], "at_once": 2}
+
+    async def run(judge: Any) -> list[Rollout]:
+        using = context(Writer([RIGHT] * 6, plain()), judge, plain(), environment)
+        (asked,) = make_prompts([ADD], using.prompter, 1, None)
+        return await group(asked, 6, using, seed=3)
+
+    assert all(rollout.passed for rollout in with_judge(run))
+    steps = [1 if mark == "+" else -1 for mark in log.read_text().split()]
+    assert len(steps) == 12
+    assert max(accumulate(steps)) <= 2

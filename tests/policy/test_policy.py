@@ -12,7 +12,7 @@ from assay.errors import ModelError, SettingsError
 from assay.policy.load_model import Policy, load_policy, pick_device
 from assay.policy.tiny import make_tiny
 from assay.rollout.prompter import Prompter
-from assay.types import Check, Task
+from assay.types import Check, Message, Task
 from tests.policies import TASKS, checkpoint, tiny_policy
 
 SAID = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -50,6 +50,16 @@ def test_the_tiny_policy_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     a, b, c = (logits_of(load_policy(PolicySettings(model=str(folder)))) for folder in made)
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
+
+
+def test_the_tiny_tokenizer_knows_the_words_of_a_whole_conversation(tmp_path: Path) -> None:
+    first, reply = Message("user", "Question"), Message("assistant", "calculate")
+    messages = (first, reply, Message("user", "seven"))
+    task = Task("t", "seven", (), "", messages=messages, demonstrations=("answer",))
+    made = make_tiny(tmp_path / "tiny", [task] * 2, TinySettings(vocabulary=300), 0)
+    tokenizer = load_policy(PolicySettings(model=str(made), device="cpu")).chat.tokenizer
+    words = ["Question", "calculate", "seven", "answer"]
+    assert [tokenizer.tokenize(word) for word in words] == [[word] for word in words]
 
 
 def test_a_width_that_does_not_divide_into_heads_is_refused(tmp_path: Path) -> None:
