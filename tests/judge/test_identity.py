@@ -21,6 +21,7 @@ from assay.checks import (
     Harness,
     OwnTests,
     PrintTest,
+    Reported,
     RepositoryTests,
     TestBench,
     TestFunctions,
@@ -82,6 +83,7 @@ CHECKS: list[tuple[Any, str, dict[str, Any]]] = [
     (TestFunctions("def test_f(): f(1)\n"), "", {"module": "def test_f(): f(2)\n",
                                                 "hidden": False}),
     (Answer("1"), "answer", {"answer": "2", "exact": True, "ordered": True, "hidden": False}),
+    (Reported("a"), "", {"task_data": "b", "hidden": False}),
     (TestBench("a", "m", ""), "verilog", {"bench": "b", "design": "n", "expected": "1",
                                           "passes": "ok", "data": {"a": "1"}, "hidden": False}),
 ]  # fmt: skip
