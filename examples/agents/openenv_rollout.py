@@ -152,11 +152,9 @@ def text_field(schema: dict[str, Any], field: str) -> str:
         if name != "metadata" and "const" not in spec
     }  # fmt: skip
     names = ", ".join(fields)
-    if not fields:
-        raise BrokenError("its actions have no fields")
     if not field:
-        alone = next(iter(fields))
-        return alone if len(fields) == 1 and takes_text(fields[alone]) else ""
+        texts = [name for name, spec in fields.items() if takes_text(spec)]
+        return texts[0] if len(fields) == len(texts) == 1 else ""
     if field not in fields:
         raise BrokenError(f"its actions have no field {field!r}, but {names}")
     if not takes_text(fields[field]):
@@ -194,9 +192,9 @@ def text_of(observation: dict[str, Any], show: list[str]) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-def reply_to(messages: list[Any], until: float) -> dict[str, Any] | None:
+def reply_to(content: dict[str, Any], until: float) -> dict[str, Any] | None:
     """The policy's message; None where the rollout's budget or time is used up."""
-    body = json.dumps({"model": "policy", "messages": messages}).encode()
+    body = json.dumps({"model": "policy", **content}).encode()
     for tried in range(TRIES):
         headers = {
             "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
@@ -234,34 +232,94 @@ def paid(rewards: list[float | None], done: bool, which: str) -> float:
     return reward
 
 
+def plays_text(
+    session: Session, first: Any, messages: list[Any], options: argparse.Namespace, schema: Any
+) -> Iterator[Any]:
+    """The results of the policy's replies, each of which is an action."""
+    field = text_field(schema, options.field)
+    form = "" if field else AS_JSON + json.dumps(schema)
+    said, done = text_of(first["observation"], options.show) + form, False
+    while not done:
+        messages.append({"role": "user", "content": said})
+        reply = reply_to({"messages": messages}, session.until)
+        if reply is None:
+            return
+        messages.append(reply)
+        try:
+            result = session.ask("step", action_of(reply.get("content") or "", field))
+        except InvalidActionError as error:
+            said = f"That is no action: {error}"
+            continue
+        yield result
+        said, done = text_of(result["observation"], options.show), result["done"]
+
+
+def plays_tools(
+    session: Session, first: Any, messages: list[Any], options: argparse.Namespace
+) -> Iterator[Any]:
+    """The results of the policy's calls of tools, until it makes none."""
+    answer = session.ask("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    if "result" not in answer:
+        raise BrokenError(f"the environment lists no tools: {answer.get('error')}")
+    tools = [
+        {"type": "function", "function": {
+            "name": tool["name"], "description": tool.get("description") or "",
+            "parameters": tool.get("inputSchema") or tool.get("input_schema") or {},
+        }}
+        for tool in answer["result"]["tools"]
+    ]  # fmt: skip
+    messages.append({"role": "user", "content": text_of(first["observation"], options.show)})
+    while reply := reply_to({"messages": messages, "tools": tools}, session.until):
+        messages.append(reply)
+        if not reply.get("tool_calls"):
+            return
+        for call in reply["tool_calls"]:
+            function = call["function"]
+            action = {"type": "call_tool", "tool_name": function["name"]}
+            try:
+                arguments = json.loads(function["arguments"])
+                result = session.ask("step", {**action, "arguments": arguments})
+                said = text_of(result["observation"], options.show)
+            except (InvalidActionError, ValueError, RecursionError) as error:
+                said, result = f"That is no call: {error}", None
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+            if result is not None:
+                yield result
+                if result["done"]:
+                    return
+
+
+def calls_tools(schema: dict[str, Any]) -> bool:
+    """Whether actions are calls of tools: they have OpenEnv's own type, or its base class."""
+    fields = schema.get("properties", {})
+    return fields.get("type", {}).get("const") == "call_tool" or set(fields) <= {"metadata"}
+
+
 def play(options: argparse.Namespace) -> float:
     """The reward of an episode of the task that assay gives."""
     until = time.monotonic() + PLAYED * float(os.environ["ASSAY_SECONDS"])
     reset = json.loads(Path(os.environ["ASSAY_TASK_DATA"]).read_text())
-    schema = fetch(options.url, "/schema")["action"]
-    field = text_field(schema, options.field)
-    messages, rewards = list[Any](), list[float | None]()
+    schema = checked_schema(options)
+    messages = list[Any]()
     if options.system:
         messages.append({"role": "system", "content": Path(options.system).read_text()})
-    with episode(options.url, reset, until) as (session, result):
-        if result["done"]:
+    with episode(options.url, reset, until) as (session, first):
+        if first["done"]:
             raise BrokenError("the episode is over before the policy acts")
-        form = "" if field else AS_JSON + json.dumps(schema)
-        said = text_of(result["observation"], options.show) + form
-        while not result["done"]:
-            messages.append({"role": "user", "content": said})
-            reply = reply_to(messages, until)
-            if reply is None:
-                break
-            messages.append(reply)
-            try:
-                result = session.ask("step", action_of(reply.get("content") or "", field))
-            except InvalidActionError as error:
-                said = f"That is no action: {error}"
-                continue
-            rewards.append(result["reward"])
-            said = text_of(result["observation"], options.show)
-    return paid(rewards, result["done"], options.reward)
+        if calls_tools(schema):
+            results = list(plays_tools(session, first, messages, options))
+        else:
+            results = list(plays_text(session, first, messages, options, schema))
+    done = bool(results) and results[-1]["done"]
+    return paid([result["reward"] for result in results], done, options.reward)
+
+
+def checked_schema(options: argparse.Namespace) -> Any:
+    """The schema of actions, which the options fit."""
+    schema = fetch(options.url, "/schema")["action"]
+    if not calls_tools(schema):
+        text_field(schema, options.field)
+    return schema
 
 
 def resets_of(options: argparse.Namespace, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -282,7 +340,7 @@ def resets_of(options: argparse.Namespace, name: str) -> Iterator[tuple[str, dic
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The tasks as assay's rows. A task's prompt is its first observation."""
-    text_field(fetch(options.url, "/schema")["action"], options.field)
+    checked_schema(options)
     (name,) = fetch(options.url, "/list_environments")
     for task, reset in resets_of(options, name):
         with episode(options.url, reset, time.monotonic() + REQUEST_SECONDS) as (_, first):

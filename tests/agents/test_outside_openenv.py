@@ -18,7 +18,14 @@ import pytest
 from assay.errors import MachineError, UserError
 from assay.tasks import task_from_dict
 from assay.types import Cause, Task
-from tests.agents.outside import ENVIRONMENTS, OutsideAgent, Played, in_characters, play
+from tests.agents.outside import (
+    ENVIRONMENTS,
+    OutsideAgent,
+    Played,
+    call_text,
+    in_characters,
+    play,
+)
 from tests.agents.served import chat
 
 pytestmark = pytest.mark.agents
@@ -29,14 +36,23 @@ import uvicorn
 from fastapi import FastAPI
 from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.interfaces import Environment
+from fastmcp import FastMCP
+from openenv.core.env_server.mcp_environment import MCPEnvironment
+from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Action, Observation, State
-from pydantic import Field
+from pydantic import Field, field_validator
 
 WORDS = ("cat", "dog", "ant")
 
 
 class Guess(Action):
     text: str = Field(min_length=1)
+
+    @field_validator("text")
+    def is_right(cls, text):
+        if text == "odd":
+            raise ValueError("an odd text")
+        return text
 
 
 class Move(Action):
@@ -100,6 +116,37 @@ class Grid(Words):
         return Hint(hint=f"row {action.row}", reward=action.row / 8, done=done)
 
 
+class Shop(MCPEnvironment):
+    """Its tool pays, and the item that was asked for ends the episode."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    state = State()
+
+    def __init__(self):
+        server = FastMCP("shop")
+
+        @server.tool
+        def buy(item: str) -> str:
+            """Buy an item."""
+            self.bought.append(item)
+            return f"{item} is bought"
+
+        super().__init__(server)
+
+    def reset(self, seed=None, episode_id=None, **kwargs):
+        self.bought = []
+        return Hint(hint="Buy a cat.")
+
+    def _step_impl(self, action, **kwargs):
+        raise TypeError("no such action")
+
+    async def step_async(self, action, **kwargs):
+        observation = await super().step_async(action)
+        observation.reward = 0.5 * len(self.bought)
+        observation.done = "cat" in self.bought
+        return observation
+
+
 class Silent(Words):
     def step(self, action, **kwargs):
         return Hint(hint="", done=True)
@@ -114,6 +161,8 @@ app = FastAPI()
 for env, most in ((Words, 4), (Together, 4), (Listed, 4), (Silent, 1), (Ended, 1), (Grid, 1)):
     name, action = env.__name__.lower(), Move if env is Grid else Guess
     app.mount(f"/{name}", create_app(env, action, Hint, name, most))
+app.mount("/shop", create_app(Shop, CallToolAction, CallToolObservation, "shop", 4))
+app.mount("/any_tool", create_app(Shop, Action, Observation, "any_tool", 4))
 app.mount("/single", create_app(Words, Guess, Hint, "single", 1))
 listening = socket.create_server(("127.0.0.1", 0))
 print(listening.getsockname()[1], flush=True)
@@ -244,6 +293,26 @@ def test_an_action_of_several_fields_is_json_in_a_fence(server: str) -> None:
     assert len(result.rollout.turns) == 4
 
 
+@pytest.mark.parametrize("name", ["shop", "any_tool"])
+def test_the_policy_calls_the_tools_of_an_mcp_environment(server: str, name: str) -> None:
+    texts = [
+        call_text("buy", thing="dog"),
+        f"First\n{call_text('buy', item='dog')}",
+        call_text("buy", item="cat"),
+    ]
+    result = played(f"{server}/{name}", texts)
+    assert total(result) == 1.0
+    (sample,) = result.samples
+    text = chat().tokenizer.decode(sample.tokens)
+    assert "Buy an item." in text
+    assert "dog is bought" in text
+
+
+def test_a_policy_that_calls_no_tool_ends_its_episode(server: str) -> None:
+    texts = [call_text("buy", item="dog"), "I have no money."]
+    assert total(played(f"{server}/shop", texts)) == 0.5
+
+
 def test_a_reply_that_the_environment_refuses_is_no_step(server: str) -> None:
     result = played(f"{server}/words", ["", *GUESSES], "--reward", "sum", "--field", "text")
     assert total(result) == 0.75
@@ -281,6 +350,10 @@ def test_a_server_that_is_killed_in_mid_episode_loses_the_rollout() -> None:
 
 def test_a_step_that_raises_loses_the_rollout(server: str) -> None:
     require_lost(played(f"{server}/words", ["cat?", "raise"]), "no sandbox")
+
+
+def test_a_reply_at_which_openenv_ends_the_session_loses_the_rollout(server: str) -> None:
+    require_lost(played(f"{server}/words", ["cat?", "odd"]), "SESSION_ERROR")
 
 
 def test_a_conversation_that_outgrows_the_context_is_not_scored(server: str) -> None:
