@@ -134,6 +134,8 @@ def episode(url: str, reset: Any, until: float) -> Iterator[tuple[Session, Any]]
             except FullError as error:
                 if time.monotonic() > until:
                     raise LostError(f"{error} Raise its max_concurrent_envs.") from None
+            except InvalidActionError as error:
+                raise BrokenError(f"its reset fails: {error}") from None
             else:
                 yield session, first
                 return

@@ -157,8 +157,14 @@ class Ended(Words):
         return Hint(hint="", done=True)
 
 
+class Wrong(Words):
+    def reset(self, **kwargs):
+        return Hint(hunt="")
+
+
 app = FastAPI()
-for env, most in ((Words, 4), (Together, 4), (Listed, 4), (Silent, 1), (Ended, 1), (Grid, 1)):
+alone = Silent, Ended, Grid, Wrong
+for env, most in ((Words, 4), (Together, 4), (Listed, 4), *((env, 1) for env in alone)):
     name, action = env.__name__.lower(), Move if env is Grid else Guess
     app.mount(f"/{name}", create_app(env, action, Hint, name, most))
 app.mount("/shop", create_app(Shop, CallToolAction, CallToolObservation, "shop", 4))
@@ -257,6 +263,13 @@ def test_the_policy_sees_the_observation_without_its_metadata(server: str) -> No
         text = chat().tokenizer.decode(sample.tokens)
         asked = [part.split("<|im_end|>")[0] for part in text.split("<|im_start|>user\n")[1:]]
         assert asked == expected
+
+
+def test_a_file_tells_the_policy_the_rules(server: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.txt").write_text("One word.")
+    (sample,) = played(f"{server}/words", ["tac"], "--system", str(tmp_path / "rules.txt")).samples
+    text = chat().tokenizer.decode(sample.tokens)
+    assert "<|im_start|>system\nOne word.<|im_end|>" in text
 
 
 def test_a_task_of_a_split_begins_its_own_episode(server: str) -> None:
@@ -370,6 +383,7 @@ def test_a_conversation_that_outgrows_the_context_is_not_scored(server: str) -> 
         ("words", ("--show", "hunt"), "no 'hunt'"),
         ("silent", (), "without a reward"),
         ("ended", (), "before the policy acts"),
+        ("wrong", (), "its reset fails: hint"),
     ],
 )
 def test_what_its_user_must_repair_is_one_line(
