@@ -240,9 +240,9 @@ def plays_text(
     """The results of the policy's replies, each of which is an action."""
     field = text_field(schema, options.field)
     form = "" if field else AS_JSON + json.dumps(schema)
-    said, done = text_of(first["observation"], options.show) + form, False
+    shown_text, done = text_of(first["observation"], options.show) + form, False
     while not done:
-        messages.append({"role": "user", "content": said})
+        messages.append({"role": "user", "content": shown_text})
         reply = reply_to({"messages": messages}, session.until)
         if reply is None:
             return
@@ -250,10 +250,10 @@ def plays_text(
         try:
             result = session.ask("step", action_of(reply.get("content") or "", field))
         except InvalidActionError as error:
-            said = f"That is no action: {error}"
+            shown_text = f"That is no action: {error}"
             continue
         yield result
-        said, done = text_of(result["observation"], options.show), result["done"]
+        shown_text, done = text_of(result["observation"], options.show), result["done"]
 
 
 def plays_tools(
@@ -281,10 +281,10 @@ def plays_tools(
             try:
                 arguments = json.loads(function["arguments"])
                 result = session.ask("step", {**action, "arguments": arguments})
-                said = text_of(result["observation"], options.show)
+                shown_text = text_of(result["observation"], options.show)
             except (InvalidActionError, ValueError, RecursionError) as error:
-                said, result = f"That is no call: {error}", None
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+                shown_text, result = f"That is no call: {error}", None
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": shown_text})
             if result is not None:
                 yield result
                 if result["done"]:
