@@ -22,7 +22,7 @@ TASK = task_from_dict({
     "format": "assay", "id": "words/0", "prompt": "Say cat backwards.\n", "entry_point": "",
     "checks": [{"task_data": '{"answer": "tac"}'}],
 })  # fmt: skip
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "agents" / "verifiers_rollout.py"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "agents"
 KNOWS = ASK + "answer = json.load(open(os.environ['ASSAY_TASK_DATA']))['answer']\n"
 SCORES = (
     KNOWS
@@ -110,11 +110,19 @@ def test_a_python_without_the_verifiers_that_was_tried_is_the_users_error(
     monkeypatch.chdir(tmp_path)
     if version:
         (tmp_path / "verifiers.py").write_text(f"__version__ = {version!r}")
-    command = [sys.executable, "-S", str(EXAMPLE), "play", "words"]
+    command = [sys.executable, "-S", str(EXAMPLES / "verifiers_rollout.py"), "play", "words"]
     with pytest.raises(UserError, match=says) as refused:
         act(tmp_path, "", command=command)
     assert "\n" not in str(refused.value)
     assert "constraints-agents/verifiers.txt" in str(refused.value)
+
+
+def test_a_python_without_the_client_of_openenv_is_the_users_error(tmp_path: Path) -> None:
+    words = [str(EXAMPLES / "openenv_rollout.py"), "play", "http://127.0.0.1:9"]
+    with pytest.raises(UserError, match="cannot import websockets") as refused:
+        act(tmp_path, "", command=[sys.executable, "-S", *words])
+    assert "\n" not in str(refused.value)
+    assert "constraints-agents/openenv.txt" in str(refused.value)
 
 
 def test_an_agent_that_calls_nobody_cannot_report_a_reward(tmp_path: Path) -> None:
