@@ -183,9 +183,12 @@ def main() -> None:
     elif what == "play":
         try:
             config = parsed(words)
-            episode = asyncio.run(play(config))
         except SystemExit as error:  # what cannot be imported, and options that are wrong
             end(broken=str(error.code))
+        try:
+            episode = asyncio.run(play(config))
+        except SystemExit as error:
+            end(lost=f"the environment ended its process: {error.code}")
         report(episode)
     else:
         sys.exit("say `tasks TASKSET`, which writes the tasks, or `play TASKSET`, as a run does")
