@@ -17,7 +17,13 @@ from typing import IO, Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from assay import extract
-from assay.environments import CallLimits, Conversation, PolicyEndpoint, environment, reported
+from assay.environments import (
+    CallLimits,
+    PolicyEndpoint,
+    ReportedConversation,
+    environment,
+    reported,
+)
 from assay.environments.agent_report import VARIABLE, AgentReport, ReportPipe
 from assay.errors import DataError, RolloutLostError, SettingsError, UserError
 from assay.files import write_atomically
@@ -42,7 +48,7 @@ COPIED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 @environment
 async def program(
-    conversation: Conversation,
+    conversation: ReportedConversation,
     *,
     command: tuple[str, ...] | str = (),
     turns: PositiveInt = 50,
