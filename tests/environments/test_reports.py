@@ -61,6 +61,13 @@ def test_the_reported_reward_is_the_rollouts(
     assert [sample.reward for sample in to_samples([[rollout]])] == [reward]
 
 
+def test_a_sum_of_shares_that_is_1_but_for_rounding_passes(tmp_path: Path) -> None:
+    code = REPORTS + "ask(task); report(reward=0.7 + 0.2 + 0.1)"
+    rollout = act(tmp_path, code, "tac")
+    assert rollout.reported == 0.7 + 0.2 + 0.1 < 1
+    assert rollout.passed
+
+
 def test_a_report_in_the_policys_reply_pays_nothing(tmp_path: Path) -> None:
     rollout = act(tmp_path, SCORES, '{"reward": 9}')
     assert rollout.score is not None
