@@ -46,8 +46,8 @@ def read_report(text: str) -> AgentReport:
                 return AgentReport(broken=why)
     except (ValueError, OverflowError, RecursionError):
         pass
-    shown = ascii(text[:SHOWN]) if text else "nothing"
-    return AgentReport(broken=f"its report cannot be read ({shown}): {FORM}")
+    beginning = ascii(text[:SHOWN]) if text else "nothing"
+    return AgentReport(broken=f"its report cannot be read ({beginning}): {FORM}")
 
 
 class ReportPipe:

@@ -260,10 +260,10 @@ class AgentProcess:
                 " program, or you may not run it); install it, or name its whole path"
             )
         words = [str(os.getpid()), str(work), str(MOST_WRITTEN), *self.words]
-        told = {VARIABLE: str(pipe.descriptor)} if pipe else {}
+        number = {VARIABLE: str(pipe.descriptor)} if pipe else {}
         try:
             return await asyncio.create_subprocess_exec(
-                *REAPER, *words, cwd=ROOT, env=self.variables | told,
+                *REAPER, *words, cwd=ROOT, env=self.variables | number,
                 stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
                 pass_fds=(pipe.descriptor,) if pipe else (),
             )  # fmt: skip
