@@ -4,7 +4,8 @@
 
 This process is the agent's subreaper, so what leaves the agent's group or session stays its
 descendant. The agent is ended too when it has written more than so many bytes to one of its
-standard files. Its exit status is passed on; 128 and a signal's number where one ended it.
+standard files. Its exit status is passed on; 128 and a signal's number where one ended it. The
+descriptor whose number is in ASSAY_REPORT_FD is the agent's, and no longer this process's.
 """
 
 import contextlib
@@ -17,6 +18,8 @@ from functools import partial
 
 from assay.sandbox import kernel
 
+REPORT = "ASSAY_REPORT_FD"
+"""Numbers the descriptor to which an agent writes its report, where it makes one."""
 LOOKS_SECONDS = 0.2
 """How often the size of the standard files is looked at."""
 PATIENCE_SECONDS = 5.0
@@ -28,14 +31,17 @@ def supervise(owner: int, folder: str, most_bytes: int, command: list[str]) -> i
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     owner_fd = os.pidfd_open(owner)
+    reports = [int(os.environ[REPORT])] if REPORT in os.environ else []
     agent = None
     try:
         if os.getppid() != owner:
             return 1
         agent = subprocess.Popen(
-            command, cwd=folder, start_new_session=True,
+            command, cwd=folder, start_new_session=True, pass_fds=reports,
             preexec_fn=partial(kernel.die_with_parent, os.getpid()),
         )  # fmt: skip
+        for descriptor in reports:
+            os.close(descriptor)
         agent_fd = os.pidfd_open(agent.pid)
         while not select.select([owner_fd, agent_fd], [], [], LOOKS_SECONDS)[0]:
             if max(os.fstat(number).st_size for number in (1, 2)) > most_bytes:

@@ -263,8 +263,9 @@ class SaveSettings(Section):
     """Save every so many steps; 0: only the last."""
     keep: PositiveInt = 2
     """Newest checkpoints that are kept."""
-    best: Literal["evaluate/pass@1"] | None = None
-    """Also keep the best checkpoint by this metric. Every evaluation then saves one."""
+    best: Literal["evaluate/pass@1", "evaluate/reward"] | None = None
+    """Also keep the best checkpoint by this metric. Every evaluation then saves one. The reward is
+    the mean of what agents report."""
 
 
 class DashboardSettings(Section):

@@ -117,11 +117,6 @@ class Conversation(Protocol):
     def submit(self, program: str) -> None:
         """Set the program to judge, in place of the one in the last reply."""
 
-    def report(self, reward: float) -> None:
-        """Set the reward of the rollout as its agent reports it. No check is judged: a reward of at
-        least 1 counts as passed.
-        """
-
     def endpoint(self, limits: CallLimits) -> AbstractAsyncContextManager[PolicyEndpoint]:
         """An endpoint at which another program asks for this rollout's replies. When the block
         ends, so does the endpoint; the replies are the rollout's turns.
@@ -135,6 +130,17 @@ class LocalConversation(Conversation, Protocol):
 
     judge: LocalJudge
     """Runs what the environment needs to run, besides the checks."""
+
+
+class ReportedConversation(Conversation, Protocol):
+    """A rollout of which an agent may report the reward. Tasks that leave their reward to an agent
+    are refused in an environment whose coroutine does not ask for it.
+    """
+
+    def report(self, reward: float) -> None:
+        """Set the reward of the rollout as its agent reports it. No check is judged: a reward of at
+        least 1 counts as passed.
+        """
 
 
 Script = Callable[[Task, str, str], Generator[str | ToolCall, bool, None]]
@@ -207,13 +213,20 @@ class Environment:
     @property
     def runs_programs(self) -> bool:
         """Whether it needs a judge of this process: it asks for a LocalConversation."""
+        return self._asks_for(LocalConversation)
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether its agents report rewards: it asks for a ReportedConversation."""
+        return self._asks_for(ReportedConversation)
+
+    def _asks_for(self, kind: type) -> bool:
         run = self.run.func if isinstance(self.run, partial) else self.run
         hints = [parameter.annotation for parameter in signature(run).parameters.values()]
         hint = hints[0] if hints else None
         if isinstance(hint, str):  # perhaps of an import for type checkers alone
             hint = getattr(run, "__globals__", {}).get(hint, hint.rpartition(".")[2])
-        is_named = hint == LocalConversation.__name__
-        return is_named or LocalConversation in getattr(hint, "__mro__", ())
+        return hint == kind.__name__ or kind in getattr(hint, "__mro__", ())
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -287,7 +300,16 @@ def _shared(environment: Environment, function: Callable[..., Any]) -> dict[str,
 
 
 def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:
-    """Raises DataError if no task of `spec` has what the environment needs."""
+    """Raises DataError if no task of `spec` has what the environment needs, or one leaves its
+    reward to an agent and the environment takes none.
+    """
+    left = [] if environment.takes_reports else [task.id for task in tasks if reported(task)]
+    if left:
+        raise DataError(
+            f"task {left[0]!r} of {spec!r} has a check `task_data`, so an agent reports its reward,"
+            f" and the environment {environment.name!r} takes no report; use other tasks, or"
+            " environment.name = 'program'"
+        )
     missing = [environment.missing(task) for task in tasks]
     if missing and all(missing):
         raise DataError(

@@ -9,7 +9,7 @@ import shutil
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 from typing import IO, Literal
@@ -17,8 +17,14 @@ from typing import IO, Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from assay import extract
-from assay.environments import CallLimits, Conversation, PolicyEndpoint, environment, reported
-from assay.environments.agent_report import AgentReport, read_report
+from assay.environments import (
+    CallLimits,
+    PolicyEndpoint,
+    ReportedConversation,
+    environment,
+    reported,
+)
+from assay.environments.agent_report import VARIABLE, AgentReport, ReportPipe
 from assay.errors import DataError, RolloutLostError, SettingsError, UserError
 from assay.files import write_atomically
 from assay.paths import opened
@@ -42,7 +48,7 @@ COPIED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 @environment
 async def program(
-    conversation: Conversation,
+    conversation: ReportedConversation,
     *,
     command: tuple[str, ...] | str = (),
     turns: PositiveInt = 50,
@@ -74,7 +80,7 @@ async def program(
                 data_file = folder / "data.json"
                 write_atomically(data_file, check.task_data)
                 variables["ASSAY_TASK_DATA"] = str(data_file)
-            agent = AgentProcess(words_of(command), variables)
+            agent = AgentProcess(words_of(command), variables, reports=check is not None)
             status = await agent.run(work, seconds)
         if check is not None:
             conversation.report(reward_of(endpoint, agent, status, seconds))
@@ -153,7 +159,7 @@ def reward_of(
     reports nothing; RolloutLostError for one that died, whose time was over, or that lost its
     rollout; else as `require_calls`.
     """
-    report = read_report(agent.stdout) if status == 0 else AgentReport()
+    report = agent.report if status == 0 else AgentReport()
     if endpoint.failure:
         raise endpoint.failure
     if report.lost:
@@ -220,17 +226,21 @@ class AgentProcess:
     is killed, those that left the agent's session.
     """
 
-    def __init__(self, words: Sequence[str], variables: dict[str, str]) -> None:
-        self.words, self.variables = words, variables
+    def __init__(
+        self, words: Sequence[str], variables: dict[str, str], reports: bool = False
+    ) -> None:
+        self.words, self.variables, self.reports = words, variables, reports
         self.stdout = self.stderr = ""
+        self.report = AgentReport()
 
     async def run(self, work: Path, seconds: float) -> int | None:
         """Its exit status; None where it was ended because its time was over. Raises SettingsError
         for a command that cannot start.
         """
         # files, not pipes: a process that left the group may hold a pipe open
-        with TemporaryFile() as out, TemporaryFile() as err:
-            process = await self._start(work, out, err)
+        with TemporaryFile() as out, TemporaryFile() as err, ExitStack() as stack:
+            pipe = stack.enter_context(ReportPipe()) if self.reports else None
+            process = await self._start(work, out, err, pipe)
             try:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), seconds)
@@ -238,19 +248,25 @@ class AgentProcess:
                 status = process.returncode
                 await _end(process)
             self.stdout, self.stderr = _end_of(out), _end_of(err)
+            if pipe:
+                self.report = pipe.read()
         return status
 
-    async def _start(self, work: Path, out: IO[bytes], err: IO[bytes]) -> Process:
+    async def _start(
+        self, work: Path, out: IO[bytes], err: IO[bytes], pipe: ReportPipe | None
+    ) -> Process:
         if shutil.which(self.words[0], path=self.variables.get("PATH", os.defpath)) is None:
             raise SettingsError(
                 f"setting 'environment.command': {self.words[0]!r} cannot start (there is no such"
                 " program, or you may not run it); install it, or name its whole path"
             )
         words = [str(os.getpid()), str(work), str(MOST_WRITTEN), *self.words]
+        number = {VARIABLE: str(pipe.descriptor)} if pipe else {}
         try:
             return await asyncio.create_subprocess_exec(
-                *REAPER, *words, cwd=ROOT, env=self.variables, stdin=asyncio.subprocess.DEVNULL,
-                stdout=out, stderr=err, start_new_session=True,
+                *REAPER, *words, cwd=ROOT, env=self.variables | number,
+                stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                pass_fds=(pipe.descriptor,) if pipe else (),
             )  # fmt: skip
         except OSError as error:
             raise RolloutLostError(f"the agent's process cannot start: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -50,8 +50,9 @@ NOTE = (
     " lost, not as failed."
 )
 
-TERMINAL = ("stage", "tasks", "pass@1", "95 %", "lost", "tokens", "cut off")
-"""Columns of the table on a terminal; `lost` where any completion is."""
+TERMINAL = ("stage", "tasks", "pass@1", "95 %", "reward", "lost", "tokens", "cut off")
+"""Columns of the table on a terminal; `lost` where any completion is, `reward` where agents report
+rewards."""
 SHORTEST_NAME = 14
 """Columns that a shortened name keeps."""
 FEW = 12
@@ -105,6 +106,8 @@ class Evaluation:
     bounds: Interval | None = None
     """pass@1 of all tasks if every lost completion had failed, and if each had passed; None where
     none was lost."""
+    reward: float | None = None
+    """Mean over the tasks of the rewards that agents reported; None where none did."""
 
     @property
     def completions(self) -> int:
@@ -127,6 +130,13 @@ def metrics_of(evaluations: Sequence[Evaluation]) -> Metrics:
     first, *others = evaluations
     more = {f"evaluate/pass@1/{_tasks_of(other)}": other.pass_at[1] for other in others}
     lost = float(sum(evaluation.dropped for evaluation in evaluations))
+    if first.reward is not None:
+        more |= {"evaluate/reward": first.reward}
+    more |= {
+        f"evaluate/reward/{_tasks_of(other)}": other.reward
+        for other in others
+        if other.reward is not None
+    }
     return {
         "evaluate/pass@1": first.pass_at[1], "evaluate/length": first.mean_length,
         "evaluate/lost": lost, **more,
@@ -204,7 +214,17 @@ def summarise(
         lost_by_task=lost_by_task,
         failure=failure,
         bounds=_bounds(per_task, lost_by_task) if lost else None,
+        reward=_mean_reward(judged),
     )
+
+
+def _mean_reward(judged: Sequence[SampleRow]) -> float | None:
+    """The mean over tasks of the rewards that agents reported; None where none did."""
+    rewards = defaultdict[str, list[float]](list)
+    for row in judged:
+        if row.reported is not None:
+            rewards[row.task_id].append(row.reported)
+    return fmean(map(fmean, rewards.values())) if rewards else None
 
 
 def _bounds(per_task: Sequence[TaskResult], lost: Mapping[str, int]) -> Interval:
@@ -342,7 +362,9 @@ def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:
 
     header, *rows = _results(evaluations)
     lossless = not any(evaluation.dropped for evaluation in evaluations)
-    columns = [title for title in TERMINAL if not (title == "lost" and lossless)]
+    columns = [
+        title for title in TERMINAL if title in header and not (title == "lost" and lossless)
+    ]
     cells = [columns, *([row[header.index(title)] for title in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     excess = sum(widths) + 2 * (len(widths) - 1) - (width or Console().width)
@@ -367,6 +389,7 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     ks = sorted({k for row in evaluations for k in row.pass_at} - {1})
     rates = ["pass@1", "95 %", *(f"pass@{k}" for k in ks)]
     any_unjudged = any(row.unjudged for row in evaluations)
+    any_reward = any(row.reward is not None for row in evaluations)
     rows = [
         [
             row.name,
@@ -374,6 +397,7 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
             f"{row.pass_at[1]:.1%}",
             f"{row.interval.low:.1%} to {row.interval.high:.1%}",
             *(f"{row.pass_at[k]:.1%}" if k in row.pass_at else "" for k in ks),
+            *(["" if row.reward is None else f"{row.reward:.3f}"] if any_reward else []),
             row.lost,
             f"{row.mean_length:.0f}",
             f"{row.truncated:.1%}",
@@ -382,6 +406,7 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
         ]
         for row in evaluations
     ]
+    rates += ["reward"] * any_reward
     header = ["stage", "tasks", *rates, "lost", "tokens", "cut off", "temperature"]
     return [header + ["unjudged"] * any_unjudged, *rows]
 

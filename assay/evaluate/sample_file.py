@@ -35,6 +35,8 @@ class SampleRow:
     """Whether each of the evaluation's further axes holds."""
     reply: str | None = None
     """The completion's text; None after several turns, where it does not answer the prompt."""
+    reported: float | None = None
+    """The reward that its agent reported; None where checks decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def row_of(rollout: Rollout, sample: int, axes: Sequence[str] = ()) -> SampleRow
     parts = rollout.score.parts if rollout.score else {}
     return SampleRow(
         rollout.task.id, sample, program, verdict, tokens, truncated, forgeable,
-        {name: parts[name] > 0 for name in axes}, reply,
+        {name: parts[name] > 0 for name in axes}, reply, rollout.reported,
     )  # fmt: skip
 
 
@@ -77,8 +79,9 @@ def rollout_of(row: SampleRow, task: Task) -> Rollout:
     text = row.solution if row.reply is None else row.reply
     completion = Completion(text, (), (), ended, (0,), counted=row.tokens)
     execution = Execution(Verdict(row.verdict), forgeable=row.forgeable)
-    score = Score(float(execution.proven))
-    return Rollout(task, (Turn((), completion, row.solution or None, execution),), score)
+    score = Score(float(execution.proven) if row.reported is None else row.reported)
+    turn = Turn((), completion, row.solution or None, execution)
+    return Rollout(task, (turn,), score, reported=row.reported)
 
 
 class SampleFile:

@@ -284,7 +284,7 @@ class Dialogue:
 
     def report(self, reward: float) -> None:
         """Set the reward that the rollout's agent reports, and a verdict of it."""
-        passes = reward >= FULL_REWARD
+        passes = reward >= FULL_REWARD or math.isclose(reward, FULL_REWARD)
         verdict = Verdict.PASS if passes else Verdict.WRONG
         execution = Execution(verdict, int(passes), 1, f"its agent reports {reward:g}")
         self.reported, self.turns[-1] = reward, replace(self.turns[-1], execution=execution)

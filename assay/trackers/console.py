@@ -14,6 +14,7 @@ SHOWN = {
     "rollout/length": "tokens {:.0f}",
     "loss": "loss {:.3g}",
     "evaluate/pass@1": "evaluation: pass@1 {:.1%}",
+    "evaluate/reward": "reward {:.3f}",
     "evaluate/lost": "lost {:.0f}",
     "evaluate/length": "tokens {:.0f}",
     "time/generate": "generate {:.1f} s",

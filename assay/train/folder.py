@@ -248,7 +248,7 @@ class StageFolder:
         name, file = self.settings.save.best, self.path / "best.json"
         if name and self._at(step).is_dir():
             highest = saved_number(file, name, -inf) if best_of(self.path) else -inf
-            if metrics[name] > highest:
+            if metrics.get(name, -inf) > highest:
                 write_atomically(file, json.dumps({"step": step, name: metrics[name]}))
 
     def save(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from assay.algorithms import Algorithm
 from assay.config.sections import RunSettings
-from assay.environments import Environment, require_fit
-from assay.errors import DataError
+from assay.environments import Environment, reported, require_fit
+from assay.errors import DataError, SettingsError
 from assay.evaluate.benchmark import load_sets
 from assay.maths.seeds import derive
 from assay.rollout.held_out import hold_out
@@ -48,6 +48,12 @@ def load_stage_tasks(
     train, held_out = hold_out(whole, count, seed, settings.tasks.spec)
     evaluation = load_sets(settings.evaluate, environment) if settings.evaluate else {}
     require_fit(environment, train, settings.tasks.spec)
+    first = next(iter(evaluation.values()), [])
+    if settings.save.best == "evaluate/reward" and not any(map(reported, first)):
+        raise SettingsError(
+            "save.best = 'evaluate/reward' compares rewards that agents report, and no task of the"
+            " first of evaluate.tasks has a check `task_data`; choose 'evaluate/pass@1'"
+        )
     for spec, (bench, bench_tasks) in product(settings.tasks.train, evaluation.items()):
         tasks_of_spec = [task for task in train if sets[task.id] == spec]
         warn_of_overlap(settings.stage, spec, tasks_of_spec, bench, bench_tasks)

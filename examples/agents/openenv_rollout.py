@@ -38,6 +38,10 @@ MOST_BYTES = 100 << 20
 FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 AS_JSON = "\n\nAct with a JSON object in a fence ```json, which has this schema:\n"
 
+# No program that is started here gets this.
+report_fd = int(os.environ.pop("ASSAY_REPORT_FD", 0)) or os.dup(1)
+os.set_inheritable(report_fd, False)
+
 
 class LostError(Exception):
     """The machine failed."""
@@ -369,6 +373,11 @@ def read_options() -> argparse.Namespace:
     return options
 
 
+def report(**fields: object) -> None:
+    """Report to assay; where a person tries this agent, to standard output."""
+    os.write(report_fd, json.dumps(fields).encode() + b"\n")
+
+
 def main() -> None:
     """Write the tasks, or play one."""
     options = read_options()
@@ -381,14 +390,14 @@ def main() -> None:
                 " pip install --no-deps -r constraints-agents/openenv.txt"
             ) from None
         if options.what == "play":
-            print(json.dumps({"reward": play(options)}))
+            report(reward=play(options))
             return
         for row in rows(options):
             print(json.dumps(row))
     except (BrokenError, LostError) as error:
         if options.what == "tasks":
             sys.exit(str(error))
-        print(json.dumps({"lost" if isinstance(error, LostError) else "broken": str(error)}))
+        report(**{"lost" if isinstance(error, LostError) else "broken": str(error)})
 
 
 if __name__ == "__main__":

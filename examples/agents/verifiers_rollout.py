@@ -26,8 +26,9 @@ OF_THE_USER = ("TaskError", "EnvError", "ToolsetError")
 PLAYED = 0.8
 """The share of the rollout's time in which the policy plays; the rest is for scoring."""
 
-# The report is the last thing on standard output; all that others print goes to standard error.
-report_fd = os.dup(1)
+# What others print goes to standard error, and no program that is started here gets this.
+report_fd = int(os.environ.pop("ASSAY_REPORT_FD", 0)) or os.dup(1)
+os.set_inheritable(report_fd, False)
 os.dup2(2, 1)
 
 
@@ -182,9 +183,12 @@ def main() -> None:
     elif what == "play":
         try:
             config = parsed(words)
-            episode = asyncio.run(play(config))
         except SystemExit as error:  # what cannot be imported, and options that are wrong
             end(broken=str(error.code))
+        try:
+            episode = asyncio.run(play(config))
+        except SystemExit as error:
+            end(lost=f"the environment ended its process: {error.code}")
         report(episode)
     else:
         sys.exit("say `tasks TASKSET`, which writes the tasks, or `play TASKSET`, as a run does")

@@ -211,6 +211,23 @@ def test_a_process_that_dies_in_its_rollout_is_never_scored(start: Path, cat: Ta
     assert result.rollout.score is None
 
 
+def test_a_reward_that_ends_its_process_loses_the_rollout(start: Path, cat: Task) -> None:
+    ends = WORDS.replace("return float(", "raise SystemExit('bye'); return float(")
+    result = played(start, ends, cat, [in_characters("It is tac.")])
+    assert "bye" in str(result.rollout.failure)
+    assert result.rollout.score is None
+
+
+def test_a_program_that_the_environment_starts_has_no_descriptor_of_the_report(
+    start: Path, cat: Task
+) -> None:
+    line = "for n in $(seq 3 99); do echo '{\"reward\": 1}' > /dev/fd/$n; done 2> /dev/null"
+    runs = WORDS.replace("return float(", f"os.system({line!r}); return float(")
+    reply = "It is tac."
+    result = played(start, runs, cat, [in_characters(reply)])
+    assert result.rollout.reported == pytest.approx(reward_of(reply, right=True), abs=1e-12)
+
+
 def test_a_conversation_that_outgrows_the_context_is_not_scored(start: Path, cat: Task) -> None:
     result = played(start, TALKS, cat, [in_characters("cat? " * 60)], context_length=400)
     assert "ProviderError" in str(result.rollout.failure)

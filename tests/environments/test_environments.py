@@ -13,6 +13,7 @@ from assay.cli import app
 from assay.errors import DataError, SettingsError
 from assay.evaluate import evaluate_model
 from assay.registry import load_plugins
+from assay.tasks import task_from_dict
 from assay.types import Check, Task, Verdict
 from tests.rollout.talks import ADD, RIGHT, WRONG, talk
 
@@ -112,6 +113,25 @@ def test_repair_needs_one_task_with_a_visible_check() -> None:
         DataError, match=r"'repair' needs a visible check, and no task of 'mine\.jsonl' has one"
     ):
         environments.require_fit(repair, [hidden, hidden], "mine.jsonl")
+
+
+REPORTED = task_from_dict({
+    "format": "assay", "id": "words/0", "prompt": "Say cat backwards.\n", "entry_point": "",
+    "checks": [{"task_data": "tac"}],
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("others", [[], [ADD]])
+@pytest.mark.parametrize("name", ["single_turn", "repair", "python_tool", "patch"])
+def test_tasks_of_which_an_agent_reports_the_reward_need_an_environment_that_takes_it(
+    name: str, others: list[Task]
+) -> None:
+    built = environments.build({"name": name})
+    with pytest.raises(DataError, match=r"'words/0' of 'mine\.jsonl'.*takes no report") as refused:
+        environments.require_fit(built, [*others, REPORTED], "mine.jsonl")
+    assert "\n" not in str(refused.value)
+    program = environments.build({"name": "program", "command": ["true"]})
+    environments.require_fit(program, [*others, REPORTED], "mine.jsonl")
 
 
 def test_a_single_turn_is_one_reply_under_all_checks() -> None:

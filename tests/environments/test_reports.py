@@ -23,13 +23,21 @@ TASK = task_from_dict({
     "checks": [{"task_data": '{"answer": "tac"}'}],
 })  # fmt: skip
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "agents"
-KNOWS = ASK + "answer = json.load(open(os.environ['ASSAY_TASK_DATA']))['answer']\n"
+REPORTS = (
+    ASK
+    + """
+import subprocess
+def report(**fields):
+    os.write(int(os.environ["ASSAY_REPORT_FD"]), json.dumps(fields).encode())
+"""
+)
+KNOWS = REPORTS + "answer = json.load(open(os.environ['ASSAY_TASK_DATA']))['answer']\n"
 SCORES = (
     KNOWS
     + """
 reply = ask(task)["content"]
 print(reply)
-print(json.dumps({"reward": 1.5 if answer in reply else -0.25}))
+report(reward=1.5 if answer in reply else -0.25)
 """
 )
 
@@ -53,6 +61,13 @@ def test_the_reported_reward_is_the_rollouts(
     assert [sample.reward for sample in to_samples([[rollout]])] == [reward]
 
 
+def test_a_sum_of_shares_that_is_1_but_for_rounding_passes(tmp_path: Path) -> None:
+    code = REPORTS + "ask(task); report(reward=0.7 + 0.2 + 0.1)"
+    rollout = act(tmp_path, code, "tac")
+    assert rollout.reported == 0.7 + 0.2 + 0.1 < 1
+    assert rollout.passed
+
+
 def test_a_report_in_the_policys_reply_pays_nothing(tmp_path: Path) -> None:
     rollout = act(tmp_path, SCORES, '{"reward": 9}')
     assert rollout.score is not None
@@ -60,22 +75,22 @@ def test_a_report_in_the_policys_reply_pays_nothing(tmp_path: Path) -> None:
 
 
 def test_a_rollout_that_the_agent_loses_is_not_scored(tmp_path: Path) -> None:
-    rollout = act(tmp_path, ASK + 'ask(task); print(\'{"lost": "no sandbox"}\')', "tac")
+    rollout = act(tmp_path, REPORTS + "ask(task); report(lost='no sandbox')", "tac")
     assert rollout.score is None
     assert rollout.cause is Cause.MACHINE
     assert "no sandbox" in str(rollout.failure)
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(1)", "1 / 0"])
-def test_an_agent_that_dies_is_not_scored_whatever_it_printed(tmp_path: Path, end: str) -> None:
-    code = f"{ASK}ask(task); print('{{\"reward\": 1}}', flush=True)\n{end}"
+def test_an_agent_that_dies_is_not_scored_whatever_it_reported(tmp_path: Path, end: str) -> None:
+    code = f"{REPORTS}ask(task); report(reward=1)\n{end}"
     rollout = act(tmp_path, code, "tac")
     assert rollout.score is None
     assert rollout.cause is Cause.MACHINE
 
 
 def test_an_agent_whose_time_is_over_is_not_scored(tmp_path: Path) -> None:
-    code = ASK + "ask(task); print('{\"reward\": 1}', flush=True)\nimport time; time.sleep(600)"
+    code = REPORTS + "ask(task); report(reward=1)\nimport time; time.sleep(600)"
     rollout = act(tmp_path, code, "tac", seconds=5)
     assert rollout.score is None
     assert rollout.cause is Cause.MACHINE
@@ -83,7 +98,7 @@ def test_an_agent_whose_time_is_over_is_not_scored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("called", ["", "ask(task)"])
 def test_a_broken_agent_is_the_users_error_in_its_own_words(tmp_path: Path, called: str) -> None:
-    code = f"{ASK}{called}\nprint(json.dumps({{'broken': 'no module\\nwords'}}))"
+    code = f"{REPORTS}{called}\nreport(broken='no module\\nwords')"
     with pytest.raises(UserError, match="no module") as refused:
         act(tmp_path, code, "tac")
     assert "\n" not in str(refused.value)
@@ -92,13 +107,53 @@ def test_a_broken_agent_is_the_users_error_in_its_own_words(tmp_path: Path, call
 @pytest.mark.parametrize(
     "text",
     ["", "done", "1", "[]", "{}", '{"reward": "1"}', '{"reward": true}', '{"reward": NaN}',
-     '{"reward": Infinity}', '{"reward": 1}\nmore', '{"lost": ""}', "[" * 10**5],
+     '{"reward": Infinity}', '{"reward": 1}\nmore', '{"lost": ""}', "[" * 10**5,
+     '{"reward": 1' + "0" * 400 + "}", '{"reward": 1}{"reward": 1}', "\x00" * 9],
 )  # fmt: skip
 def test_what_is_no_report_says_so(text: str) -> None:
     report = read_report(text)
     assert report.reward is None
     assert not report.lost
     assert "report cannot be read" in report.broken
+
+
+def test_a_text_with_any_separator_of_lines_is_a_reason() -> None:
+    assert read_report('{"lost": "a\u2028b"}\n').lost == "a\u2028b"
+
+
+FLOODS = "(while :; do echo '{\"%s\": 1}' %s; sleep 0.001; done) &"
+
+
+@pytest.mark.parametrize("said", ["reward", "lost", "broken"])
+def test_a_command_of_the_policy_cannot_write_the_report_by_printing(
+    tmp_path: Path, said: str
+) -> None:
+    runs = "subprocess.run(ask(task)['content'], shell=True); report(reward=0.25)"
+    rollout = act(tmp_path, REPORTS + runs, FLOODS % (said, ""))
+    assert rollout.reported == 0.25
+
+
+def test_a_command_that_knows_the_descriptor_does_not_have_it(tmp_path: Path) -> None:
+    runs = "subprocess.run(ask(task)['content'], shell=True); report(reward=0.25)"
+    rollout = act(tmp_path, REPORTS + runs, FLOODS % ("reward", "> /dev/fd/$ASSAY_REPORT_FD"))
+    assert rollout.reported == 0.25
+
+
+@pytest.mark.parametrize("runs", ["os.system({})", "subprocess.run({}, shell=True, close_fds=0)"])
+def test_what_a_program_adds_to_the_report_makes_it_none(tmp_path: Path, runs: str) -> None:
+    code = REPORTS + runs.format("ask(task)['content']") + "; report(reward=0.25)"
+    with pytest.raises(UserError, match="report cannot be read"):
+        act(tmp_path, code, "echo '{\"reward\": 1}' > /dev/fd/$ASSAY_REPORT_FD")
+
+
+@pytest.mark.parametrize("size", [2**16 - 100, 2**18])
+def test_a_report_has_as_many_bytes_as_it_may_and_none_is_kept_beyond(
+    tmp_path: Path, size: int
+) -> None:
+    code = f"{REPORTS}ask(task); report(lost='x' * {size})"
+    rollout = act(tmp_path, code, "tac", seconds=5)
+    assert rollout.cause is Cause.MACHINE
+    assert str(rollout.failure).count("x" * 100) == (size < 2**16) * 4
 
 
 @pytest.mark.parametrize(
@@ -127,16 +182,16 @@ def test_a_python_without_the_client_of_openenv_is_the_users_error(tmp_path: Pat
 
 def test_an_agent_that_calls_nobody_cannot_report_a_reward(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did not call the policy"):
-        act(tmp_path, "print('{\"reward\": 1}')")
+        act(tmp_path, REPORTS + "report(reward=1)")
 
 
 def test_the_agent_is_told_its_budget_and_is_refused_beyond_it(tmp_path: Path) -> None:
-    code = ASK + (
+    code = REPORTS + (
         "import urllib.error\nask(task)\n"
         "try:\n    ask(task)\nexcept urllib.error.HTTPError as error:\n"
         "    budget = [os.environ[f'ASSAY_{name}'] for name in ('TURNS', 'TOKENS', 'SECONDS')]\n"
         "    good = [error.code, *budget] == [409, '1', '50', '90.5']\n"
-        "    print(json.dumps({'reward': int(good)}))\n"
+        "    report(reward=int(good))\n"
     )
     rollout = act(tmp_path, code, "tac", turns=1, tokens=50, seconds=90.5)
     assert rollout.score is not None

@@ -17,13 +17,14 @@ from assay.errors import DataError, MachineError
 from assay.evaluate.counts import TaskResult
 from assay.evaluate.report import (
     Evaluation,
+    metrics_of,
     read_report,
     summarise,
     table,
     write_report,
 )
 from assay.evaluate.run_summary import HeldOut, read_held_out
-from assay.evaluate.sample_file import row_of
+from assay.evaluate.sample_file import SampleRow, rollout_of, row_of
 from assay.maths.estimates import Interval
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
@@ -67,6 +68,36 @@ def test_an_evaluation_holds_the_hand_computed_numbers() -> None:
     assert found.verdicts == {"pass": 1, "wrong": 2, "timeout": 1}
     assert found.per_task == (TaskResult("a", 1, 2), TaskResult("b", 0, 2))
     assert found.interval.low < 0.25 < found.interval.high
+
+
+def test_rewards_that_agents_report_are_averaged_over_tasks_and_shown_beside_the_pass_rate() -> (
+    None
+):
+    rewards = [1.0, 0.25, 0.5, -0.25]
+    rollouts = [replace(one, reported=r) for one, r in zip(TWO_TASKS, rewards, strict=True)]
+    more = [
+        replace(rollout("b", Verdict.PASS), reported=3.0),
+        lost("a"),
+        rollout("c", Verdict.PASS),
+    ]
+    found = evaluated("sft", [*rollouts, *more])
+    assert found.reward == pytest.approx((0.75 + 1) / 2)
+    assert metrics_of([found, found])["evaluate/reward"] == found.reward
+    assert metrics_of([found, found])["evaluate/reward/drills:test"] == found.reward
+    assert "0.875" in printed(table([found], 200), 200)
+    without = evaluated("base", TWO_TASKS)
+    assert without.reward is None
+    assert "reward" not in printed(table([without], 200), 200)
+    assert not [name for name in metrics_of([without]) if "reward" in name]
+
+
+def test_a_row_keeps_the_reported_reward() -> None:
+    reported = replace(TWO_TASKS[1], reported=0.5)
+    row = row_of(reported, 0)
+    assert isinstance(row, SampleRow)
+    again = rollout_of(row, reported.task)
+    assert again.score
+    assert (again.reported, again.score.total, again.passed) == (0.5, 0.5, False)
 
 
 def test_pass_at_k_of_an_axis_counts_the_samples_whose_term_is_positive() -> None:

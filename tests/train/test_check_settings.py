@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from assay import environments
 from assay.algorithms import algorithms
 from assay.config.load_settings import load_plan
 from assay.errors import SettingsError
@@ -18,6 +19,7 @@ from assay.policy.load_model import is_adapted
 from assay.policy.source import source_of
 from assay.train import check_settings as check_settings_module
 from assay.train.check_settings import check_settings
+from assay.train.stage_tasks import load_stage_tasks
 from assay.train.stages import prepare_all, run_plan
 from assay.types import OwnTests, RepositoryTests, Task
 from tests.policies import TASKS, checkpoint, run_settings
@@ -37,6 +39,14 @@ def look(**changes: Any) -> None:
     model = source_of(settings.policy)
     adapted = is_adapted(settings.policy, model)
     check_settings(settings, learns_from, TASKS, adapted, model.facts)
+
+
+def test_the_best_by_a_reported_reward_needs_a_task_that_is_evaluated_and_reports_it() -> None:
+    changes = {"save": {"best": "evaluate/reward"}, "evaluate": {**HELD_OUT, "every": 2}}
+    settings = run_settings(**SOUND | changes)
+    algorithm = algorithms["grpo"].build(settings.algorithm)
+    with pytest.raises(SettingsError, match=r"save\.best.*task_data"):
+        load_stage_tasks(settings, algorithm, environments.build({"name": "single_turn"}))
 
 
 def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
