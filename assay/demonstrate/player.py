@@ -54,6 +54,7 @@ class PlayedConversation:
         self, task: Task, judge: LocalJudge, environment: Environment, script: Script
     ) -> None:
         self.task, self.judge = task, judge
+        self.tools = environment.tools
         self.messages = list(prompt_of(task, environment))
         self.program = ""
         self.cut_off = False
