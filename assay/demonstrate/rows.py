@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 from assay.environments import Environment
 from assay.environments.shell import BASH
 from assay.errors import DataError
-from assay.files import remove
 from assay.line_file import LineFile
 from assay.types import Message, Task, as_dicts
 
@@ -26,54 +26,48 @@ class RowFile:
     """
 
     def __init__(self, path: Path, environment: Environment) -> None:
-        self._path, self._file = path, LineFile(path, "command")
-        self._environment = environment
+        self._path, self._environment = path, environment
         self.ids: set[str] = set()
-        self._known: set[str] = set()
-        try:
-            for line in self._file.lines:
-                self._take(path, line)
-        except DataError:
-            self._file.close()
-            raise
+        self._known: set[bytes] = set()
+        """The digests of the replies."""
+        self._file = LineFile(path, "command", b'{"id": ', self._take)
 
-    def _take(self, path: Path, line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
         try:
             row = json.loads(line)
             self.ids.add(row["id"])
-            self._known.add(_replies(row))
-        except (ValueError, TypeError, KeyError):
+            self._known.add(_digest(row))
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise DataError(
-                f"{path} holds other rows than demonstrations; choose another --out"
+                f"{self._path} holds other rows than demonstrations; choose another --out"
             ) from None
         form = "template" if "tools" in row else "text"
         if form != self._environment.tool_calls:
             raise DataError(
-                f"{path} holds rows with --tool-calls {form}; choose that, or another --out"
+                f"{self._path} holds rows with --tool-calls {form}; choose that, or another --out"
             )
 
     def __enter__(self) -> RowFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        if not self.ids:
-            remove(self._path)  # nothing was kept
+        self._file.close_or_remove()
 
     def added(self, row: Mapping[str, Any]) -> bool:
         """Append a row, unless one of the same replies is there: then False."""
-        replies = _replies(row)
-        if is_new := replies not in self._known:
-            self._known.add(replies)
+        digest = _digest(row)
+        if is_new := digest not in self._known:
+            self._known.add(digest)
             self.ids.add(row["id"])
             self._file.append(json.dumps(row))
         return is_new
 
 
-def _replies(row: Mapping[str, Any]) -> str:
+def _digest(row: Mapping[str, Any]) -> bytes:
     """What tells conversations apart: the prompt and the replies, not what the machine shows."""
     first, *others = row["messages"]
-    return json.dumps([first, *(each for each in others if each["role"] == "assistant")])
+    replies = [first, *(each for each in others if each["role"] == "assistant")]
+    return hashlib.sha256(json.dumps(replies).encode()).digest()
 
 
 def row_of(id: str, conversation: Sequence[Message], environment: Environment) -> dict[str, Any]:

@@ -158,6 +158,11 @@ def test_other_rows_in_the_file_are_refused_and_stay(tasks: Path, tmp_path: Path
     assert refusal(ran(tasks, out))[0] == 2
     assert out.read_bytes() == before
     assert refusal(ran(tasks, tasks))[0] == 2
+    for other in (b'{"my": 1}', b'{"my": 1}\n{"my": 2}', b"notes", b""):
+        out.write_bytes(other)
+        result = ran(written(tmp_path / "none.jsonl", {**rows_of(tasks)[0], "reference": ""}), out)
+        assert refusal(result)[0] == 2
+        assert out.read_bytes() == other
 
 
 class FailingJudge(Judge):
