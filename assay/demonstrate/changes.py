@@ -97,9 +97,11 @@ def by_diff(change: RightChange) -> list[EditCommand]:
 
 def by_python(change: RightChange) -> list[EditCommand]:
     """A program for each place that replaces its lines, from the last place to the first; none
-    where a text cannot stand in a program as it is.
+    where a text cannot stand in a program as it is, or has line ends that Python would change.
     """
     edits: list[EditCommand] = []
+    if any("\r" in (text or "") for text in (*change.before.values(), *change.after.values())):
+        return []
     for path, text in change.before.items():
         for place in reversed(places_of(path, text or "", change.after[path] or "")):
             pair = _found_by(place, lines_of(text or ""))

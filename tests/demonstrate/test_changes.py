@@ -22,6 +22,8 @@ PAIRS = {
     "signs of sed": ('y = "a.[b]*&^$"\nz = 1\n', 'y = "a.[b]*&$"\nz = 1\n'),
     "the end of a document": ("a = 1\nEOF\n", "a = 2\nEOF\n"),
     "far apart": ("a = 1\n" + "# x\n" * 40 + "b = 1\n", "a = 2\n" + "# x\n" * 40 + "b = 2\n"),
+    "other line ends": ("a = 1\r\nb = 1\r\n", "a = 1\r\nb = 2\r\n"),
+    "mixed line ends": ("a = 1\r\nb = 1\nc = '\r'\n", "a = 1\r\nb = 2\nc = '\r'\n"),
     "quotes": (
         'def f():\n    """One."""\n    return 1\n',
         'def f():\n    """Two."""\n    return 2\n',
@@ -37,13 +39,13 @@ def test_each_way_that_fits_makes_the_right_file(tmp_path: Path, name: str, way:
     path = "a dir/it's.py" if name == "one line" else "calc.py"
     change = RightChange({path: old}, {path: new})
     (tmp_path / path).parent.mkdir(exist_ok=True)
-    (tmp_path / path).write_text(old)
+    (tmp_path / path).write_bytes(old.encode())
     edits = WAYS[way](change)
     assert edits or way != "diff"
     for edit in edits:
         assert edit.path == path
         subprocess.run(["bash", "-c", edit.command], cwd=tmp_path, check=True)
-    assert (tmp_path / path).read_text() == (new if edits else old)
+    assert (tmp_path / path).read_bytes().decode() == (new if edits else old)
 
 
 def test_a_way_that_does_not_fit_has_no_commands() -> None:
