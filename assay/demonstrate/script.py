@@ -211,7 +211,7 @@ def _find(situation: Situation, plan: ScriptPlan, wording: Wording) -> Script:
     if name := named_place(situation.statement, change):
         yield ScriptStep(wording.say("search", name=name), _search(situation, plan, name))
     for path, text in change.before.items():
-        places = [place for place in change.places if place.path == path]
+        places = [place for place in change.places[:MOST_PLACES] if place.path == path]
         leads_there = all(name in definitions_above(text or "", place)[:1] for place in places)
         if text is None or leads_there or text.count("\n") <= SHORT or not DEFINITION.search(text):
             continue
@@ -246,7 +246,7 @@ def named_place(statement: str, change: RightChange) -> str:
     code = [*QUOTED.findall(statement), *(block.code for block in fenced_blocks(statement))]
     words: dict[str, None] = dict.fromkeys(name for text in code for name in WORD.findall(text))
     names = [name for name in words if name not in USUAL]
-    for place in change.places:
+    for place in change.places[:MOST_PLACES]:
         for name in definitions_above(change.before[place.path] or "", place):
             if name in names:
                 return name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from assay.demonstrate.changes import RightChange, places_of
 from assay.demonstrate.script import (
     ScriptPlan,
@@ -96,6 +98,16 @@ def test_the_name_that_is_searched_for_stands_in_the_statement_as_code() -> None
 
 def test_without_a_name_no_search_is_run() -> None:
     assert not any("grep -rn" in step.command for step in steps(statement="It fails."))
+
+
+def test_a_script_compares_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compare(*_: object, **__: object) -> None:
+        raise AssertionError("it compares")
+
+    for module in ("difflib", "assay.demonstrate.changes"):
+        monkeypatch.setattr(f"{module}.SequenceMatcher", compare)
+    for number in range(30):
+        assert [*steps(draw_plan(number, "task", 0))]
 
 
 def test_a_program_that_shows_no_difference_does_not_fit() -> None:
