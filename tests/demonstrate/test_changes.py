@@ -35,6 +35,8 @@ PAIRS = {
     "signs of sed": ('y = "a.[b]*&^$"\nz = 1\n', 'y = "a.[b]*&$"\nz = 1\n'),
     "the end of a document": ("a = 1\nEOF\n", "a = 2\nEOF\n"),
     "far apart": ("a = 1\n" + "# x\n" * 40 + "b = 1\n", "a = 2\n" + "# x\n" * 40 + "b = 2\n"),
+    "a file of one line": ("a = 1\n", "a = 2\n"),
+    "an empty file": ("", "a = 1\n"),
     "other line ends": ("a = 1\r\nb = 1\r\n", "a = 1\r\nb = 2\r\n"),
     "mixed line ends": ("a = 1\r\nb = 1\nc = '\r'\n", "a = 1\r\nb = 2\nc = '\r'\n"),
     "quotes": (
