@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.demonstrate.player import success_of
 from assay.environments import Environment
 from assay.environments.shell import BASH
+from assay.environments.shell_texts import FORMS
 from assay.errors import DataError
 from assay.line_file import LineFile
 from assay.types import Message, Task, as_dicts
@@ -37,15 +39,17 @@ class RowFile:
             row = json.loads(line)
             self.ids.add(row["id"])
             self._known.add(_digest(row))
-        except (ValueError, TypeError, KeyError, RecursionError):
+            forms = _forms(row)
+        except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
             raise DataError(
                 f"{self._path} holds other rows than demonstrations; choose another --out"
             ) from None
-        form = "template" if "tools" in row else "text"
-        if form != self._environment.tool_calls:
-            raise DataError(
-                f"{self._path} holds rows with --tool-calls {form}; choose that, or another --out"
-            )
+        for name, form in forms.items():
+            if form != self._environment.parameters[name]:
+                option = name.replace("_", "-")
+                raise DataError(
+                    f"{self._path} holds rows with --{option} {form}; choose that, or another --out"
+                )
 
     def __enter__(self) -> RowFile:
         return self
@@ -68,6 +72,15 @@ def _digest(row: Mapping[str, Any]) -> bytes:
     first, *others = row["messages"]
     replies = [first, *(each for each in others if each["role"] == "assistant")]
     return hashlib.sha256(json.dumps(replies).encode()).digest()
+
+
+def _forms(row: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of `shell` that a row was written with. Raises LookupError and ValueError for
+    a row that is none of ours.
+    """
+    result = row["messages"][2]["content"]  # of a command that lists files, and succeeds
+    (observations,) = (form for form in FORMS if result.startswith(success_of(form)))
+    return {"tool_calls": "template" if "tools" in row else "text", "observations": observations}
 
 
 def row_of(id: str, conversation: Sequence[Message], environment: Environment) -> dict[str, Any]:
