@@ -202,8 +202,13 @@ def by_sed(change: RightChange) -> list[EditCommand]:
         find = re.sub(r"([\\.*\[\]^$])", r"\\\1", old[len(margin) : -1])
         write = re.sub(r"([\\&])", r"\\\1", new[len(margin) : -1])
         script = shlex.quote(f"{place.line}s{sign}{find}{sign}{write}{sign}")
-        edits.append(EditCommand(place.path, f"sed -i {script} {shlex.quote(place.path)}"))
+        edits.append(EditCommand(place.path, f"sed -i {script} {operand(place.path)}"))
     return edits
+
+
+def operand(path: str) -> str:
+    """A path as the last word of a command, which takes it for no option."""
+    return "-- " * path.startswith("-") + shlex.quote(path)
 
 
 def here_document(text: str, option: str = "") -> str:

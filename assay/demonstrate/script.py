@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from assay.demonstrate.changes import WAYS, Place, RightChange, here_document
+from assay.demonstrate.changes import WAYS, Place, RightChange, here_document, operand
 from assay.environments.shell import SUBMIT
 from assay.extract.fences import fenced_blocks
 from assay.maths.seeds import derive
@@ -215,7 +215,7 @@ def _find(situation: Situation, plan: ScriptPlan, wording: Wording) -> Script:
         leads_there = all(name in definitions_above(text or "", place)[:1] for place in places)
         if text is None or leads_there or text.count("\n") <= SHORT or not DEFINITION.search(text):
             continue
-        command = f"grep -nE '^ *(class|def|async def) ' {shlex.quote(path)}"
+        command = f"grep -nE '^ *(class|def|async def) ' {operand(path)}"
         yield ScriptStep(wording.say("list", path=path), command)
 
 
@@ -273,7 +273,7 @@ def windows(places: Sequence[Place], margin: int) -> Iterator[tuple[str, range]]
 
 
 def _show(change: RightChange, path: str, lines: range, *, numbers: bool) -> str:
-    quoted, text = shlex.quote(path), change.before[path] or ""
+    quoted, text = operand(path), change.before[path] or ""
     if text.count("\n") <= SHORT:
         return f"cat {'-n ' * numbers}{quoted}"
     span = f"'{lines.start},{lines.stop - 1}p'"

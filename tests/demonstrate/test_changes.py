@@ -51,7 +51,7 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_each_way_that_fits_makes_the_right_file(tmp_path: Path, name: str, way: str) -> None:
     old, new = PAIRS[name]
-    path = "a dir/it's.py" if name == "one line" else "calc.py"
+    path = {"one line": "a dir/it's.py", "two equal lines": "-a.py"}.get(name, "calc.py")
     change = RightChange({path: old}, {path: new})
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_bytes(old.encode())

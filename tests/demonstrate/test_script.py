@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +111,27 @@ def test_a_script_compares_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.SequenceMatcher", compare)
     for number in range(30):
         assert [*steps(draw_plan(number, "task", 0))]
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+@pytest.mark.parametrize("text", [OLD, "def halve(x):\n    return x / 3\n"])
+def test_a_path_is_never_an_option(tmp_path: Path, text: str) -> None:
+    change = RightChange({"-a.py": text}, {"-a.py": text.replace("x / 3", "x / 2")})
+    (tmp_path / "-a.py").write_text(text)
+    commands = {
+        step.command
+        for number in range(40) for statement in (STATEMENT, "It fails.")
+        for step in steps(
+            draw_plan(number, "task", 0), statement=statement, change=change, files=("-a.py",),
+            has_git=False,
+        )
+        if "-a.py" in step.command
+    }  # fmt: skip
+    assert {command.split()[0] for command in commands} >= {"cat", "git", "python3", "sed"}
+    for command in sorted(commands):
+        (tmp_path / "-a.py").write_text(text)
+        words = ["bash", "-o", "pipefail", "-c", command]
+        assert subprocess.run(words, cwd=tmp_path, capture_output=True).returncode == 0, command
 
 
 def test_a_program_that_shows_no_difference_does_not_fit() -> None:
