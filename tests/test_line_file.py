@@ -9,13 +9,14 @@ import pytest
 
 from assay import line_file
 from assay.errors import DataError, SettingsError
+from assay.files import lock, remove
 from assay.line_file import LineFile
 
 START = b'{"id": '
 
 
 def opened(path: Path, took: list[bytes] | None = None) -> LineFile:
-    return LineFile(path, "command", START, [].append if took is None else took.append)
+    return LineFile(path, "command", START, (list[bytes]() if took is None else took).append)
 
 
 def after_one_line(path: Path, held: bytes) -> tuple[list[bytes], bytes]:
@@ -74,8 +75,6 @@ def test_only_an_empty_file_that_was_made_here_is_removed(tmp_path: Path) -> Non
 def test_a_file_is_removed_while_no_other_writer_can_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remove = line_file.remove
-
     def remove_beside_another(path: Path) -> None:
         with pytest.raises(SettingsError):
             opened(path)
@@ -89,7 +88,7 @@ def test_a_file_is_removed_while_no_other_writer_can_have_it(
 def test_a_writer_that_opens_a_file_before_it_is_removed_makes_it_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, lock = opened(tmp_path / "file"), line_file.lock
+    first = opened(tmp_path / "file")
 
     def lock_after_the_first(file: Any) -> bool:
         monkeypatch.setattr(line_file, "lock", lock)
