@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher, unified_diff
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from assay.judge.patches import NO_END, Read, apply, lines_of, parse, unified
@@ -15,6 +16,10 @@ CONTEXT = 3
 """Lines around a change in a diff."""
 MOST_CONTEXT = 12
 """Lines around a place by which a program finds it."""
+MOST_CHANGED = 2000
+"""Changed lines up to which a change is made place by place."""
+MOST_COMPARED = 20_000
+"""Lines of a file's two texts, from the first place to the last, in which places are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +49,34 @@ class RightChange:
     before: Mapping[str, str | None]
     after: Mapping[str, str | None]
 
-    @property
-    def places(self) -> list[Place]:
-        """Where files that stay differ, in order."""
-        return [
+    places: tuple[Place, ...] = field(init=False)
+    """Where files that stay differ, in order."""
+
+    def __post_init__(self) -> None:
+        places = [
             place for path, new in self.after.items() if new is not None
             if (old := self.before[path]) is not None for place in places_of(path, old, new)
         ]  # fmt: skip
+        object.__setattr__(self, "places", tuple(places))
 
     @property
     def is_of_places(self) -> bool:
-        """Whether no file is new or goes."""
-        return None not in (*self.before.values(), *self.after.values())
+        """Whether no file is new or goes, and not too many lines change."""
+        stay = None not in (*self.before.values(), *self.after.values())
+        changed = sum(len(place.old) + len(place.new) for place in self.places)
+        return stay and changed <= MOST_CHANGED
+
+    def places_in(self, path: str) -> list[Place]:
+        """Where a file differs."""
+        return [place for place in self.places if place.path == path]
 
     def diff(self) -> str:
         """As git writes it."""
         if not self.is_of_places:
             return unified(self.before, self.after)
-        pairs = ((path, self.before[path] or "", new or "") for path, new in self.after.items())
-        return "".join(_file_diff(*pair) for pair in pairs)
+        return "".join(
+            _file_diff(path, self.before[path] or "", self.places_in(path)) for path in self.after
+        )
 
 
 def right_change(reference: str, read: Read) -> RightChange:
@@ -74,20 +88,60 @@ def right_change(reference: str, read: Read) -> RightChange:
 
 
 def places_of(path: str, old: str, new: str) -> list[Place]:
-    """Where two texts of a file differ."""
+    """Where two texts of a file differ; one place, from the first line that differs to the last,
+    where they differ too much to be compared.
+    """
     lines, others = lines_of(old), lines_of(new)
+    most = min(len(lines), len(others))
+    first = next((n for n in range(most) if lines[n] != others[n]), most)
+    same = next((n for n in range(most - first) if lines[-1 - n] != others[-1 - n]), most - first)
+    lines, others = lines[first : len(lines) - same], others[first : len(others) - same]
+    total, counts = len(lines) + len(others), (Counter(lines), Counter(others))
+    if total > MOST_COMPARED or total - 2 * (counts[0] & counts[1]).total() > MOST_CHANGED:
+        return [Place(path, first + 1, tuple(lines), tuple(others))]
+    # lines that stand everywhere make the exact comparison of long texts slow
+    matcher = SequenceMatcher(None, lines, others, autojunk=total > MOST_CHANGED)
     return [
-        Place(path, start + 1, tuple(lines[start:end]), tuple(others[first:last]))
-        for kind, start, end, first, last in SequenceMatcher(
-            None, lines, others, autojunk=False
-        ).get_opcodes()
+        Place(path, first + start + 1, tuple(lines[start:end]), tuple(others[begin:last]))
+        for kind, start, end, begin, last in matcher.get_opcodes()
         if kind != "equal"
     ]
 
 
-def _file_diff(path: str, old: str, new: str) -> str:
-    lines = unified_diff(lines_of(old), lines_of(new), f"a/{path}", f"b/{path}", n=CONTEXT)
-    return "".join(line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in lines)
+def _file_diff(path: str, old: str, places: Sequence[Place]) -> str:
+    lines, parts, growth = lines_of(old), [f"--- a/{path}\n+++ b/{path}\n"], 0
+    for group in _near(places):
+        start = at = max(group[0].line - 1 - CONTEXT, 0)
+        body: list[str] = []
+        for place in group:
+            body += [f" {line}" for line in lines[at : place.line - 1]]
+            body += [*(f"-{line}" for line in place.old), *(f"+{line}" for line in place.new)]
+            at = place.line - 1 + len(place.old)
+        tail = lines[at : at + CONTEXT]
+        body += [f" {line}" for line in tail]
+        count, more = at + len(tail) - start, sum(len(x.new) - len(x.old) for x in group)
+        parts.append(f"@@ -{_range(start, count)} +{_range(start + growth, count + more)} @@\n")
+        parts += [line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in body]
+        growth += more
+    return "".join(parts)
+
+
+def _near(places: Sequence[Place]) -> list[list[Place]]:
+    """The places of a file, in groups whose lines around them meet."""
+    groups: list[list[Place]] = []
+    end = 0
+    for place in places:
+        if groups and place.line - 1 - end <= 2 * CONTEXT:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+        end = place.line - 1 + len(place.old)
+    return groups
+
+
+def _range(start: int, count: int) -> str:
+    """The lines of a hunk; no lines stand after the one before them."""
+    return f"{start + 1}" if count == 1 else f"{start + (count > 0)},{count}"
 
 
 def by_diff(change: RightChange) -> list[EditCommand]:
@@ -97,11 +151,13 @@ def by_diff(change: RightChange) -> list[EditCommand]:
 
 def by_python(change: RightChange) -> list[EditCommand]:
     """A program for each place that replaces its lines, from the last place to the first; none
-    where a text cannot stand in a program as it is.
+    where a text cannot stand in a program as it is, or has line ends that Python would change.
     """
     edits: list[EditCommand] = []
+    if any("\r" in (text or "") for text in (*change.before.values(), *change.after.values())):
+        return []
     for path, text in change.before.items():
-        for place in reversed(places_of(path, text or "", change.after[path] or "")):
+        for place in reversed(change.places_in(path)):
             pair = _found_by(place, lines_of(text or ""))
             if pair is None or any('"""' in part or "\\" in part for part in pair):
                 return []
@@ -146,8 +202,13 @@ def by_sed(change: RightChange) -> list[EditCommand]:
         find = re.sub(r"([\\.*\[\]^$])", r"\\\1", old[len(margin) : -1])
         write = re.sub(r"([\\&])", r"\\\1", new[len(margin) : -1])
         script = shlex.quote(f"{place.line}s{sign}{find}{sign}{write}{sign}")
-        edits.append(EditCommand(place.path, f"sed -i {script} {shlex.quote(place.path)}"))
+        edits.append(EditCommand(place.path, f"sed -i {script} {operand(place.path)}"))
     return edits
+
+
+def operand(path: str) -> str:
+    """A path as the last word of a command, which takes it for no option."""
+    return "-- " * path.startswith("-") + shlex.quote(path)
 
 
 def here_document(text: str, option: str = "") -> str:

@@ -29,6 +29,11 @@ class Conversed:
     program: str
 
 
+def success_of(observations: str) -> str:
+    """How what is shown of a command that succeeded begins, in observations of this form."""
+    return FORMS[observations].write(0, "").partition("0")[0] + "0"
+
+
 def prompt_of(task: Task, environment: Environment) -> tuple[Message, ...]:
     """The messages that ask a chat model for the change, as a rollout's do."""
     settings = PromptSettings(template=environment.request)
@@ -54,13 +59,13 @@ class PlayedConversation:
         self, task: Task, judge: LocalJudge, environment: Environment, script: Script
     ) -> None:
         self.task, self.judge = task, judge
+        self.tools = environment.tools
         self.messages = list(prompt_of(task, environment))
         self.program = ""
         self.cut_off = False
         self.calls: Sequence[ToolCall] = ()
         self._script, self._by_template = script, environment.tool_calls == "template"
-        form = FORMS[environment.parameters["observations"]]
-        self._success = form.write(0, "").partition("0")[0] + "0"
+        self._success = success_of(environment.parameters["observations"])
         self._may_fail = False
         self._last: StepResult | None = None
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.demonstrate.player import success_of
 from assay.environments import Environment
 from assay.environments.shell import BASH
+from assay.environments.shell_texts import FORMS
 from assay.errors import DataError
-from assay.files import remove
 from assay.line_file import LineFile
 from assay.types import Message, Task, as_dicts
 
@@ -26,54 +28,59 @@ class RowFile:
     """
 
     def __init__(self, path: Path, environment: Environment) -> None:
-        self._path, self._file = path, LineFile(path, "command")
-        self._environment = environment
+        self._path, self._environment = path, environment
         self.ids: set[str] = set()
-        self._known: set[str] = set()
-        try:
-            for line in self._file.lines:
-                self._take(path, line)
-        except DataError:
-            self._file.close()
-            raise
+        self._known: set[bytes] = set()
+        """The digests of the replies."""
+        self._file = LineFile(path, "command", b'{"id": ', self._take)
 
-    def _take(self, path: Path, line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
         try:
             row = json.loads(line)
             self.ids.add(row["id"])
-            self._known.add(_replies(row))
-        except (ValueError, TypeError, KeyError):
+            self._known.add(_digest(row))
+            forms = _forms(row)
+        except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
             raise DataError(
-                f"{path} holds other rows than demonstrations; choose another --out"
+                f"{self._path} holds other rows than demonstrations; choose another --out"
             ) from None
-        form = "template" if "tools" in row else "text"
-        if form != self._environment.tool_calls:
-            raise DataError(
-                f"{path} holds rows with --tool-calls {form}; choose that, or another --out"
-            )
+        for name, form in forms.items():
+            if form != self._environment.parameters[name]:
+                option = name.replace("_", "-")
+                raise DataError(
+                    f"{self._path} holds rows with --{option} {form}; choose that, or another --out"
+                )
 
     def __enter__(self) -> RowFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        if not self.ids:
-            remove(self._path)  # nothing was kept
+        self._file.close_or_remove()
 
     def added(self, row: Mapping[str, Any]) -> bool:
         """Append a row, unless one of the same replies is there: then False."""
-        replies = _replies(row)
-        if is_new := replies not in self._known:
-            self._known.add(replies)
+        digest = _digest(row)
+        if is_new := digest not in self._known:
+            self._known.add(digest)
             self.ids.add(row["id"])
             self._file.append(json.dumps(row))
         return is_new
 
 
-def _replies(row: Mapping[str, Any]) -> str:
+def _digest(row: Mapping[str, Any]) -> bytes:
     """What tells conversations apart: the prompt and the replies, not what the machine shows."""
     first, *others = row["messages"]
-    return json.dumps([first, *(each for each in others if each["role"] == "assistant")])
+    replies = [first, *(each for each in others if each["role"] == "assistant")]
+    return hashlib.sha256(json.dumps(replies).encode()).digest()
+
+
+def _forms(row: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of `shell` that a row was written with. Raises LookupError and ValueError for
+    a row that is none of ours.
+    """
+    result = row["messages"][2]["content"]  # of a command that lists files, and succeeds
+    (observations,) = (form for form in FORMS if result.startswith(success_of(form)))
+    return {"tool_calls": "template" if "tools" in row else "text", "observations": observations}
 
 
 def row_of(id: str, conversation: Sequence[Message], environment: Environment) -> dict[str, Any]:

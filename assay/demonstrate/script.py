@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from assay.demonstrate.changes import WAYS, Place, RightChange, here_document
+from assay.demonstrate.changes import WAYS, Place, RightChange, here_document, operand
 from assay.environments.shell import SUBMIT
 from assay.extract.fences import fenced_blocks
 from assay.maths.seeds import derive
@@ -211,11 +211,11 @@ def _find(situation: Situation, plan: ScriptPlan, wording: Wording) -> Script:
     if name := named_place(situation.statement, change):
         yield ScriptStep(wording.say("search", name=name), _search(situation, plan, name))
     for path, text in change.before.items():
-        places = [place for place in change.places if place.path == path]
+        places = [place for place in change.places[:MOST_PLACES] if place.path == path]
         leads_there = all(name in definitions_above(text or "", place)[:1] for place in places)
         if text is None or leads_there or text.count("\n") <= SHORT or not DEFINITION.search(text):
             continue
-        command = f"grep -nE '^ *(class|def|async def) ' {shlex.quote(path)}"
+        command = f"grep -nE '^ *(class|def|async def) ' {operand(path)}"
         yield ScriptStep(wording.say("list", path=path), command)
 
 
@@ -246,7 +246,7 @@ def named_place(statement: str, change: RightChange) -> str:
     code = [*QUOTED.findall(statement), *(block.code for block in fenced_blocks(statement))]
     words: dict[str, None] = dict.fromkeys(name for text in code for name in WORD.findall(text))
     names = [name for name in words if name not in USUAL]
-    for place in change.places:
+    for place in change.places[:MOST_PLACES]:
         for name in definitions_above(change.before[place.path] or "", place):
             if name in names:
                 return name
@@ -273,7 +273,7 @@ def windows(places: Sequence[Place], margin: int) -> Iterator[tuple[str, range]]
 
 
 def _show(change: RightChange, path: str, lines: range, *, numbers: bool) -> str:
-    quoted, text = shlex.quote(path), change.before[path] or ""
+    quoted, text = operand(path), change.before[path] or ""
     if text.count("\n") <= SHORT:
         return f"cat {'-n ' * numbers}{quoted}"
     span = f"'{lines.start},{lines.stop - 1}p'"

@@ -92,11 +92,13 @@ class SampleFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = LineFile(path, "evaluation")
+        self.rows: list[SampleRow] = []
+        read = TypeAdapter(SampleRow).validate_json
         try:
-            self.rows = [TypeAdapter(SampleRow).validate_json(line) for line in self._file.lines]
+            self._file = LineFile(
+                path, "evaluation", b'{"task_id": ', lambda line: self.rows.append(read(line))
+            )
         except ValidationError as error:
-            self._file.close()
             raise DataError(
                 f"{path} holds other rows; remove it or choose another --out"
             ) from error

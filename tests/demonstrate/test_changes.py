@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from assay.demonstrate.changes import WAYS, RightChange, by_python, by_sed, right_change
-from assay.judge.patches import unified
+from assay.demonstrate import changes
+from assay.demonstrate.changes import (
+    MOST_CHANGED,
+    MOST_COMPARED,
+    WAYS,
+    Place,
+    RightChange,
+    by_python,
+    by_sed,
+    places_of,
+    right_change,
+)
+from assay.judge.patches import NO_END, apply, lines_of, parse, unified
 
 OLD = "import re\n\n\ndef f(a):\n    return a - 1\n\n\ndef g(a):\n    return a - 1\n"
 PAIRS = {
@@ -22,6 +35,10 @@ PAIRS = {
     "signs of sed": ('y = "a.[b]*&^$"\nz = 1\n', 'y = "a.[b]*&$"\nz = 1\n'),
     "the end of a document": ("a = 1\nEOF\n", "a = 2\nEOF\n"),
     "far apart": ("a = 1\n" + "# x\n" * 40 + "b = 1\n", "a = 2\n" + "# x\n" * 40 + "b = 2\n"),
+    "a file of one line": ("a = 1\n", "a = 2\n"),
+    "an empty file": ("", "a = 1\n"),
+    "other line ends": ("a = 1\r\nb = 1\r\n", "a = 1\r\nb = 2\r\n"),
+    "mixed line ends": ("a = 1\r\nb = 1\nc = '\r'\n", "a = 1\r\nb = 2\nc = '\r'\n"),
     "quotes": (
         'def f():\n    """One."""\n    return 1\n',
         'def f():\n    """Two."""\n    return 2\n',
@@ -34,16 +51,16 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_each_way_that_fits_makes_the_right_file(tmp_path: Path, name: str, way: str) -> None:
     old, new = PAIRS[name]
-    path = "a dir/it's.py" if name == "one line" else "calc.py"
+    path = {"one line": "a dir/it's.py", "two equal lines": "-a.py"}.get(name, "calc.py")
     change = RightChange({path: old}, {path: new})
     (tmp_path / path).parent.mkdir(exist_ok=True)
-    (tmp_path / path).write_text(old)
+    (tmp_path / path).write_bytes(old.encode())
     edits = WAYS[way](change)
     assert edits or way != "diff"
     for edit in edits:
         assert edit.path == path
         subprocess.run(["bash", "-c", edit.command], cwd=tmp_path, check=True)
-    assert (tmp_path / path).read_text() == (new if edits else old)
+    assert (tmp_path / path).read_bytes().decode() == (new if edits else old)
 
 
 def test_a_way_that_does_not_fit_has_no_commands() -> None:
@@ -66,3 +83,64 @@ def test_files_that_come_and_go_are_written_by_a_diff(tmp_path: Path) -> None:
     subprocess.run(["bash", "-c", edit.command], cwd=tmp_path, check=True)
     assert [file.name for file in tmp_path.iterdir()] == ["b.py"]
     assert (tmp_path / "b.py").read_text() == "b = 1\n"
+
+
+def numbered(count: int, *others: int) -> str:
+    """Lines of numbers, of which these are others."""
+    return "".join(f"{n}{'!' * (n in others)}\n" for n in range(count))
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of lines that are compared, in order."""
+    counts: list[int] = []
+
+    def matcher(junk: None, lines: list[str], others: list[str], **words: Any) -> object:
+        counts.append(len(lines) + len(others))
+        return SequenceMatcher(junk, lines, others, **words)
+
+    monkeypatch.setattr(changes, "SequenceMatcher", matcher)
+    monkeypatch.setattr("difflib.SequenceMatcher", matcher)
+    return counts
+
+
+def test_texts_are_compared_once_and_only_where_they_differ(compared: list[int]) -> None:
+    change = RightChange({"a": numbered(900)}, {"a": numbered(900, 300, 309)})
+    assert compared == [20]
+    assert [place.line for place in change.places] == [301, 310]
+    assert [len(way(change)) for way in WAYS.values()] == [1, 2, 2]
+    assert compared == [20]
+
+
+@pytest.mark.parametrize("count", [MOST_CHANGED, MOST_COMPARED])
+def test_texts_that_differ_too_much_are_not_compared_but_written_by_one_diff(
+    count: int, compared: list[int]
+) -> None:
+    differing = range(1, count) if count == MOST_CHANGED else (1, count - 1)
+    old, new = numbered(count), numbered(count, *differing)
+    change = RightChange({"a": old}, {"a": new})
+    assert compared == []
+    (place,) = change.places
+    assert (place.line, len(place.old), len(place.new)) == (2, count - 1, count - 1)
+    assert not change.is_of_places
+    assert apply(parse(change.diff()), {"a": old}.get) == {"a": new}
+
+
+def test_a_few_changes_of_a_long_file_are_places() -> None:
+    change = RightChange({"a": numbered(9000)}, {"a": numbered(9000, 7, 8500)})
+    assert change.is_of_places
+    assert [place.line for place in change.places] == [8, 8501]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_diff_is_what_difflib_writes(name: str) -> None:
+    old, new = PAIRS[name]
+    wanted = unified_diff(lines_of(old), lines_of(new), "a/f", "b/f", n=3)
+    ended = "".join(line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in wanted)
+    assert RightChange({"f": old}, {"f": new}).diff() == ended
+
+
+def test_an_added_and_a_removed_line_are_places_without_others() -> None:
+    assert places_of("f", "a\nc\n", "a\nb\nc\n") == [Place("f", 2, (), ("b\n",))]
+    assert places_of("f", "a\nb\nc\n", "a\nc\n") == [Place("f", 2, ("b\n",), ())]
+    assert places_of("f", "a\n", "a\n") == []

@@ -12,6 +12,7 @@ import pytest
 
 from assay.cli import explain
 from assay.demonstrate.player import converse
+from assay.demonstrate.rows import RowFile
 from assay.demonstrate.script import Script, ScriptStep, UnfitScriptError, draw_plan
 from assay.environments import build
 from assay.environments.shell import SUBMIT
@@ -110,6 +111,28 @@ def test_text_calls_are_blocks_and_messages_of_the_user(tasks: Path, tmp_path: P
     assert refusal(wrong) == (
         2, f"{out} holds rows with --tool-calls text; choose that, or another --out",
     )  # fmt: skip
+    assert ran(tasks, out, *words).exit_code == 0
+
+
+@pytest.mark.parametrize("calls", ["template", "text"])
+def test_rows_of_other_observations_are_refused(tasks: Path, tmp_path: Path, calls: str) -> None:
+    out = tmp_path / "out.jsonl"
+    words = ("--tool-calls", calls, "--observations")
+    for form, other in (("xml", "json"), ("json", "xml")):
+        shown = demonstrated(tasks, out, *words, form)
+        assert refusal(ran(tasks, out, *words, other)) == (
+            2, f"{out} holds rows with --observations {form}; choose that, or another --out",
+        )  # fmt: skip
+        assert demonstrated(tasks, out, *words, form) == shown
+        out.unlink()
+
+
+def test_of_replies_a_file_keeps_digests_alone(tasks: Path, tmp_path: Path) -> None:
+    (shown,) = demonstrated(tasks, tmp_path / "out.jsonl")
+    with RowFile(tmp_path / "out.jsonl", build({"name": "shell"})) as file:
+        assert not file.added({**shown, "id": "another"})
+        assert file.added({**shown, "messages": [*shown["messages"], shown["messages"][1]]})
+        assert {len(known) for known in vars(file)["_known"]} == {32}
 
 
 def refusal(result: Any) -> tuple[int, str]:
@@ -158,6 +181,11 @@ def test_other_rows_in_the_file_are_refused_and_stay(tasks: Path, tmp_path: Path
     assert refusal(ran(tasks, out))[0] == 2
     assert out.read_bytes() == before
     assert refusal(ran(tasks, tasks))[0] == 2
+    for other in (b'{"my": 1}', b'{"my": 1}\n{"my": 2}', b"notes", b""):
+        out.write_bytes(other)
+        result = ran(written(tmp_path / "none.jsonl", {**rows_of(tasks)[0], "reference": ""}), out)
+        assert refusal(result)[0] == 2
+        assert out.read_bytes() == other
 
 
 class FailingJudge(Judge):

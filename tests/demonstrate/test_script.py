@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from assay.demonstrate.changes import RightChange, places_of
 from assay.demonstrate.script import (
@@ -96,6 +101,37 @@ def test_the_name_that_is_searched_for_stands_in_the_statement_as_code() -> None
 
 def test_without_a_name_no_search_is_run() -> None:
     assert not any("grep -rn" in step.command for step in steps(statement="It fails."))
+
+
+def test_a_script_compares_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compare(*_: object, **__: object) -> None:
+        raise AssertionError("it compares")
+
+    for module in ("difflib", "assay.demonstrate.changes"):
+        monkeypatch.setattr(f"{module}.SequenceMatcher", compare)
+    for number in range(30):
+        assert [*steps(draw_plan(number, "task", 0))]
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+@pytest.mark.parametrize("text", [OLD, "def halve(x):\n    return x / 3\n"])
+def test_a_path_is_never_an_option(tmp_path: Path, text: str) -> None:
+    change = RightChange({"-a.py": text}, {"-a.py": text.replace("x / 3", "x / 2")})
+    (tmp_path / "-a.py").write_text(text)
+    commands = {
+        step.command
+        for number in range(40) for statement in (STATEMENT, "It fails.")
+        for step in steps(
+            draw_plan(number, "task", 0), statement=statement, change=change, files=("-a.py",),
+            has_git=False,
+        )
+        if "-a.py" in step.command
+    }  # fmt: skip
+    assert {command.split()[0] for command in commands} >= {"cat", "git", "python3", "sed"}
+    for command in sorted(commands):
+        (tmp_path / "-a.py").write_text(text)
+        words = ["bash", "-o", "pipefail", "-c", command]
+        assert subprocess.run(words, cwd=tmp_path, capture_output=True).returncode == 0, command
 
 
 def test_a_program_that_shows_no_difference_does_not_fit() -> None:
