@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,15 +16,17 @@ import pytest
 
 from assay import environments
 from assay.environments import mcp_client
-from assay.environments.mcp_client import answer_of, typed
-from assay.environments.mcp_servers import list_tools
+from assay.environments.mcp_client import McpError, answer_of, typed
+from assay.environments.mcp_servers import list_tools, open_servers, shown_files
 from assay.errors import SettingsError, UserError
 from assay.extract.call_formats import call_formats
 from assay.policy.chat import Chat
+from assay.sandbox.box import Box
 from assay.types import Rollout, ToolCall, Verdict
 from tests.environments.test_shell import EDIT, SUBMIT, worked
 from tests.judge.opened import take_walls_away
 from tests.policy.test_chat_templates import chat_of
+from tests.sandbox.test_box import in_box
 
 HERMES = call_formats["hermes"]
 PYTHON = "/usr/bin/python3"
@@ -54,6 +57,14 @@ def call(name: str, **arguments: Any) -> str:
 
 def result(text: str, status: int = 0) -> str:
     return f"<returncode>{status}</returncode>\n<output>\n{text}</output>"
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list, and so on."""
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 IMAGE = "\n[image, which is no text]"
@@ -113,6 +124,36 @@ def test_calls_that_cannot_run_say_why_and_the_rollout_goes_on(
     assert bad.results == (result("bad" + IMAGE, 1),), "the tool says that it is an error"
     assert last.results[0] == result("bad, a, a" + IMAGE), "a text for a number is its JSON"
     assert "has ended (exited with status 1): Traceback" in last.results[1]
+
+
+def test_numbers_that_json_cannot_hold_are_wrong_arguments_and_the_rollout_goes_on(
+    chat: Chat, server: str, tmp_path: Path
+) -> None:
+    infinite = (
+        '<tool_call>\n{"name": "note", "arguments": {"text": "a", "times": %s}}\n</tool_call>'
+    )
+    rollout = used(
+        tmp_path, chat, server, "", infinite % "1e999", call("recall"), infinite % '"1e999"',
+        bash(EDIT),
+    )  # fmt: skip
+    number, _, text, _, _ = rollout.turns
+    assert "Error parsing tool call arguments: Out of range float values" in number.observation
+    assert "non-int of type 'str'" in text.results[0], "it got the text"
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("value", [inf, nested(2000)], ids=["infinite", "deep"])
+def test_a_call_that_cannot_be_written_is_an_error_and_the_next_one_is_answered(
+    value: object, server: str, tmp_path: Path
+) -> None:
+    async def work(box: Box) -> None:
+        servers = await open_servers(box, {"memo": [PYTHON, server]})
+        with pytest.raises(McpError, match="'memo' gets or gives what JSON cannot hold"):
+            await servers.call("note", {"text": "a", "more": value}, 20)
+        assert "a" in (await servers.call("note", {"text": "a"}, 20)).text
+
+    in_box(tmp_path, work, roots=shown_files({"memo": [PYTHON, server]}, ()))
 
 
 FAILS = {
@@ -232,6 +273,8 @@ def test_a_server_whose_list_depends_on_the_work_folder_stops_the_run(
         ("5", {"type": "string"}, "5"),
         ("5", {}, "5"),
         ("NaN", {"type": "number"}, "NaN"),
+        ("-1e999", {"type": "number"}, "-1e999"),
+        ("[1e999]", {"type": "array"}, "[1e999]"),
         ("1, \"x\": 2", {"type": "number"}, "1, \"x\": 2"),
         (5, {"type": "string"}, 5),
     ],
