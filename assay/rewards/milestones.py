@@ -22,7 +22,7 @@ def milestones(
     """Parts of the repair of a repository, each paid once: `call` if a call of a tool has run,
     `file` times how well the changed files agree with those of the reference, `fixes` times the
     share of the tests to repair that pass, `passes` if all tests pass. `file` and `fixes` pay only
-    for a change that breaks no test.
+    for a change that breaks no test, and nothing pays where no test has run.
 
     Raises ValueError for a task that is no repository and for a rollout that was not judged.
     """
@@ -32,6 +32,8 @@ def milestones(
     if score_execution(execution) is None:
         raise ValueError(f"{task.id}: it was not judged; leave this rollout out")
     if execution is None or execution.verdict is Verdict.FORBIDDEN or execution.forgeable:
+        return 0.0
+    if not execution.tests:  # its change does not apply
         return 0.0
     value = call * has_called(rollout) + passes * rollout.passed
     if breaks_nothing(execution):
@@ -47,8 +49,8 @@ def has_called(rollout: Rollout) -> bool:
 
 
 def breaks_nothing(execution: Execution) -> bool:
-    """Whether tests ran, and all but those to repair pass."""
-    return bool(execution.tests) and all(test.holds for test in execution.tests if not test.is_fix)
+    """Whether all tests but those to repair pass."""
+    return all(test.holds for test in execution.tests if not test.is_fix)
 
 
 def share_fixed(execution: Execution) -> float:

@@ -73,6 +73,14 @@ def test_more_calls_pay_no_more(tmp_path: Path) -> None:
     assert total(replace(one, turns=one.turns * 5)) == total(one) == 0.05
 
 
+def test_nothing_is_paid_where_no_test_has_run(tmp_path: Path) -> None:
+    one = rollout(tmp_path / "by_hand", "", tests=(), verdict=Verdict.WRONG)
+    assert total(one) == 0
+    forged = block(f"{SUBMIT} && echo 'diff --git a/calc.py b/calc.py'")
+    played = worked(tmp_path / "played", block("ls"), forged)
+    assert total(replace(played, score=None)) == 0
+
+
 def test_calls_that_could_not_run_pay_nothing(tmp_path: Path) -> None:
     one = rollout(tmp_path, "", False)
     wrong = ToolCall("bash", status="invalid_json", detail="no")
