@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,11 +19,12 @@ from assay import environments
 from assay.environments import mcp_client
 from assay.environments.mcp_client import McpError, answer_of, typed
 from assay.environments.mcp_servers import list_tools, open_servers, shown_files
-from assay.errors import SettingsError, UserError
+from assay.errors import DataError, SettingsError, UserError
 from assay.extract.call_formats import call_formats
 from assay.policy.chat import Chat
 from assay.sandbox.box import Box
-from assay.types import Rollout, ToolCall, Verdict
+from assay.types import RepositoryTests, Rollout, ToolCall, Verdict
+from tests.environments.repositories import repository
 from tests.environments.test_shell import EDIT, SUBMIT, worked
 from tests.judge.opened import take_walls_away
 from tests.policy.test_chat_templates import chat_of
@@ -254,6 +256,20 @@ def test_settings_that_servers_cannot_have_are_refused(server: str) -> None:
     ):
         with pytest.raises(SettingsError, match=why):
             environments.build({"name": "shell", **settings})
+
+
+def test_a_set_with_one_image_is_refused_before_any_rollout_of_servers(
+    server: str, tmp_path: Path
+) -> None:
+    plain = repository(tmp_path)
+    check = RepositoryTests("", ("t.py::test_a",), (), image="python:3.11")
+    image = replace(plain, id="with/image", checks=(check,))
+    shell = environments.build({"name": "shell", "mcp": {"memo": [PYTHON, server]}})
+    environments.require_fit(shell, [plain], "mine.jsonl")
+    with pytest.raises(DataError, match="task with/image: a box with an image shows") as error:
+        environments.require_fit(shell, [plain, image], "mine.jsonl")
+    assert "\n" not in str(error.value)
+    environments.require_fit(environments.build({"name": "shell"}), [plain, image], "mine.jsonl")
 
 
 def test_a_server_whose_list_depends_on_the_work_folder_stops_the_run(
