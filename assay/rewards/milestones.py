@@ -4,10 +4,10 @@ import json
 
 from pydantic import NonNegativeFloat
 
-from assay.judge.patches import PatchError, parse
+from assay.judge.patches import FileChange, PatchError, parse
 from assay.rewards import reward
 from assay.rewards.tests import score_execution
-from assay.types import Execution, RepositoryTests, Rollout, Verdict
+from assay.types import Execution, RepositoryTests, Rollout, ToolCall, Verdict
 
 
 @reward
@@ -45,7 +45,14 @@ def milestones(
 
 def has_called(rollout: Rollout) -> bool:
     """Whether the environment has run a call of a tool."""
-    return any(call.status == "ok" for turn in rollout.turns if turn.results for call in turn.calls)
+    return any(can_run(call) for turn in rollout.turns if turn.results for call in turn.calls)
+
+
+def can_run(call: ToolCall) -> bool:
+    """Whether a call can be run: no program gets an argument with NUL."""
+    return call.status == "ok" and not any(
+        isinstance(value, str) and "\0" in value for value in call.arguments.values()
+    )
 
 
 def breaks_nothing(execution: Execution) -> bool:
@@ -60,14 +67,22 @@ def share_fixed(execution: Execution) -> float:
 
 
 def changed_files(program: str) -> frozenset[str]:
-    """The paths that a program changes, of a diff or a JSON object of files; none of any other."""
+    """The paths that a program changes, of a diff or a JSON object of files; none of any other. A
+    file of which a diff only shows lines is not changed.
+    """
     try:
         if program.lstrip().startswith("{"):
             return frozenset(json.loads(program))
         changes = parse(program)
     except (PatchError, ValueError, RecursionError):
         return frozenset()
-    return frozenset(path for change in changes for path in (change.old, change.new) if path)
+    paths = ((each.old, each.new) for each in changes if alters(each))
+    return frozenset(path for pair in paths for path in pair if path)
+
+
+def alters(change: FileChange) -> bool:
+    """Whether a change of a file adds, removes or renames it, or changes lines."""
+    return change.old != change.new or any(hunk.old != hunk.new for hunk in change.hunks)
 
 
 def agreement(paths: frozenset[str], others: frozenset[str]) -> float:
