@@ -337,3 +337,14 @@ def test_calls_in_each_format_reach_the_server_with_values_of_its_types(
     ]
     rollout = worked(tmp_path, *lines, chat=chat, mcp={"memo": [PYTHON, server]})
     assert [turn.results for turn in rollout.turns[:2]] == [(result("5, 5" + IMAGE),)] * 2
+
+
+@pytest.mark.parametrize("name", [*call_formats])
+def test_an_argument_that_a_schema_requires_and_does_not_describe_can_be_given(name: str) -> None:
+    form, schema = call_formats[name], {"type": "object", "required": ["q"]}
+    tool = mcp_client.tool_of({"name": "search", "inputSchema": schema})
+    call = ToolCall("search", {"q": "a text"})
+    assert [found.status for found in form.parse(form.block(call), [tool])] == ["ok"]
+    (lacks,) = form.parse(form.block(ToolCall("search", {})), [tool])
+    assert lacks.status == "wrong_arguments"
+    assert "Missing 'q' argument in search tool call. It takes 'q'." in lacks.detail
