@@ -152,7 +152,8 @@ def test_a_daemon_that_has_closed_a_stream_is_waited_for_without_asking_it_ever_
     with (
         ours, its, trainer, other,
         subprocess.Popen(
-            python(source), stdin=its, stdout=its, stderr=subprocess.PIPE, start_new_session=True
+            python(source), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.PIPE,
+            start_new_session=True,
         ) as process,
     ):  # fmt: skip
         its.close()

@@ -109,9 +109,9 @@ def test_rewards_that_would_all_be_zero_are_refused_and_some_are_warned_of(
     def prepare(tasks: list[Task], learns_from: str = "rollouts", **changes: Any) -> None:
         check_settings(run_settings(**SOUND | changes), learns_from, tasks, False, None)
 
-    for rewards in ({"tests": {}}, {"milestones": {}}, {"tests": {}, "milestones": {}}):
+    for names in (("tests",), ("milestones",), ("tests", "milestones")):
         with pytest.raises(SettingsError, match=r"judge\.allow_forgeable = true"):
-            prepare(tasks, rewards=rewards)
+            prepare(tasks, rewards={name: {} for name in names})
     prepare(tasks, judge={"allow_forgeable": True})
     prepare(tasks, "dialogues", **SFT)
     prepare(tasks, rewards={"tests": {}, "length": {}})
