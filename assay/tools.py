@@ -57,11 +57,11 @@ class Tool:
 
 def parse_arguments(text: str) -> dict[str, Any]:
     """The arguments of a call, of JSON text. Raises ValueError, which says what is wrong with them,
-    for any other text.
+    for any other text. 1e999 is infinite, which JSON cannot hold.
     """
     try:
         arguments = json.loads(text, parse_constant=_refuse)
-        json.dumps(arguments, ensure_ascii=False).encode()
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON ({error}); make them an object") from None
     if not isinstance(arguments, dict):

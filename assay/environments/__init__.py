@@ -188,8 +188,9 @@ class Environment:
     """Called with a Conversation, and with the environment's own parameters."""
     script: Script | None
     """How SFT plays a demonstration; None: as a single reply."""
-    missing: Callable[[Task], str]
-    """What the environment needs and a task does not have, as a noun; empty if it has all."""
+    missing: Callable[..., str]
+    """What the environment needs and a task does not have, as a noun; empty if it has all. Called
+    as `instructions`. Raises DataError for a task that must not be among its tasks."""
     instructions: Callable[..., str]
     """Text that is added to a task's prompt; called with a task, and with those parameters of the
     environment's that it has too."""
@@ -245,7 +246,7 @@ environments: Registry[Environment] = Registry("environment", "assay.environment
 
 def environment_with(
     script: Script | None = None,
-    missing: Callable[[Task], str] = no_text,
+    missing: Callable[..., str] = no_text,
     instructions: Callable[..., str] = no_text,
     tools: tuple[Tool, ...] = (),
     request: str = "",
@@ -288,9 +289,14 @@ def build(table: Mapping[str, Any], services: Sequence[str] = ()) -> Environment
     fitting = fitted("environment", name, base.run, parameters, "environment")
     built = replace(base, run=partial(base.run, **fitting))
     tools = (*base.tools, *base.more_tools(**_shared(built, base.more_tools)))
-    shared = _shared(built, base.instructions)
-    instructions = partial(base.instructions, **shared) if shared else base.instructions
-    return replace(built, tools=tools, instructions=instructions)
+    missing, instructions = (_bound(built, each) for each in (base.missing, base.instructions))
+    return replace(built, tools=tools, missing=missing, instructions=instructions)
+
+
+def _bound(environment: Environment, function: Callable[..., str]) -> Callable[..., str]:
+    """A function with those parameters of an environment's that it has too."""
+    shared = _shared(environment, function)
+    return partial(function, **shared) if shared else function
 
 
 def _shared(environment: Environment, function: Callable[..., Any]) -> dict[str, Any]:
@@ -300,8 +306,9 @@ def _shared(environment: Environment, function: Callable[..., Any]) -> dict[str,
 
 
 def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:
-    """Raises DataError if no task of `spec` has what the environment needs, or one leaves its
-    reward to an agent and the environment takes none.
+    """Raises DataError if no task of `spec` has what the environment needs, for one that must not
+    be among its tasks, and for one that leaves its reward to an agent where the environment takes
+    none.
     """
     left = [] if environment.takes_reports else [task.id for task in tasks if reported(task)]
     if left:

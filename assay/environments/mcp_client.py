@@ -86,7 +86,10 @@ class McpClient:
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any], seconds: float) -> ToolAnswer:
         """What a tool answers to a call within `seconds`. Raises McpError."""
-        values = typed(arguments, tool.input_schema or {})
+        try:
+            values = typed(arguments, tool.input_schema or {})
+        except RecursionError:
+            raise McpError(f"has a tool {tool.name} with too deep a schema") from None
         parameters = {"name": tool.name, "arguments": values}
         answer = await self._request("tools/call", parameters, seconds)
         if "error" in answer:
@@ -128,7 +131,7 @@ class McpClient:
                 raise McpError(f"has ended ({done.detail}){last_words(done.stderr)}")
             answer = None
             for fields in map(read_message, self._lines(done.stdout)):
-                if "method" in fields and "id" in fields:
+                if "method" in fields and isinstance(fields.get("id"), str | int | float):
                     requests += 1
                     self._unsent += message(id=fields["id"], **reply_to(fields["method"]))
                 elif fields.get("id") == key and ("result" in fields) != ("error" in fields):
@@ -158,8 +161,18 @@ class McpClient:
 
 
 def message(**fields: Any) -> bytes:
-    """A message of JSON-RPC, as a line."""
-    return json.dumps({"jsonrpc": "2.0", **fields}, allow_nan=False).encode() + b"\n"
+    """A message of JSON-RPC, as a line. Raises McpError."""
+    return json_text({"jsonrpc": "2.0", **fields}).encode() + b"\n"
+
+
+def json_text(value: object, ensure_ascii: bool = True) -> str:
+    """A value as JSON. Raises McpError for one that JSON cannot hold, and for one that is nested
+    too deep: it may have been read where the stack was lower.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise McpError(f"gets or gives what JSON cannot hold ({error})") from None
 
 
 def read_message(line: bytes) -> dict[str, Any]:
@@ -197,7 +210,7 @@ def tool_of(listed: Any) -> Tool:
     ):
         raise McpError(f"lists the tool {name} with a schema that is no JSON schema of an object")
     schema = {"type": "object", "properties": {}, **schema}  # chat templates ask for both
-    if len(json.dumps([description, schema])) > MOST_SCHEMA:
+    if len(json_text([description, schema])) > MOST_SCHEMA:
         raise McpError(f"lists the tool {name} with a text and schema of over {MOST_SCHEMA} bytes")
     texts = {
         key: str(each.get("description", "")) if isinstance(each, dict) else ""
@@ -245,7 +258,7 @@ def answer_of(result: Any) -> ToolAnswer:
         return ToolAnswer("The tool's answer has no content.", True)
     texts = [text_of(item) for item in content]
     if not content and "structuredContent" in result:
-        texts = [json.dumps(result["structuredContent"], ensure_ascii=False)]
+        texts = [json_text(result["structuredContent"], ensure_ascii=False)]
     return ToolAnswer("\n".join(texts), result.get("isError") is True)
 
 
@@ -265,7 +278,7 @@ def error_text(error: Any) -> str:
 
 def in_a_line(value: object) -> str:
     """A value that a server sent, in a line."""
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json_text(value)
     return printable(text[:SHOWN])
 
 

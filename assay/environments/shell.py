@@ -62,6 +62,17 @@ def instructions(task: Task, tool_calls: str, mcp: Commands | None = None) -> st
     return str(TEXTS["instructions"]).format(use=use, submit=SUBMIT)
 
 
+def missing(task: Task, mcp: Commands | None = None) -> str:
+    """What a task lacks. Raises DataError for one whose box shows no files of MCP servers."""
+    check = repository_tests(task)
+    if mcp and check and check.image:
+        raise DataError(
+            f"task {task.id}: a box with an image shows none of the files of environment.mcp; leave"
+            " out its servers, or the tasks with images"
+        )
+    return missing_repository(task)
+
+
 def server_tools(
     mcp: Commands | None, mcp_roots: Sequence[str], tool_calls: str
 ) -> tuple[Tool, ...]:
@@ -91,7 +102,7 @@ class Workplace:
 
 
 @environment_with(
-    missing=missing_repository, instructions=instructions, tools=(BASH,), request="{prompt}",
+    missing=missing, instructions=instructions, tools=(BASH,), request="{prompt}",
     more_tools=server_tools,
 )  # fmt: skip
 async def shell(
@@ -113,15 +124,10 @@ async def shell(
     the model's too. The box shows them the folders `mcp_roots` (docs/environments.md).
     """
     check = repository_tests(conversation.task)
-    if check is None:
+    if missing(conversation.task, mcp) or check is None:
         await conversation.reply()
         return
     spec, commands = await shown_spec_of(check), mcp or {}
-    if commands and check.image:
-        raise DataError(
-            f"task {conversation.task.id}: a box with an image shows none of the files of"
-            " environment.mcp; leave out its servers, or the tasks with images"
-        )
     spec = spec._replace(roots=(*spec.roots, *shown_files(commands, mcp_roots)))
     async with conversation.judge.box(spec) as box:
         if why := await commit_tree(box):

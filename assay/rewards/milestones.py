@@ -4,10 +4,10 @@ import json
 
 from pydantic import NonNegativeFloat
 
-from assay.judge.patches import PatchError, parse
+from assay.judge.patches import FileChange, PatchError, parse
 from assay.rewards import reward
 from assay.rewards.tests import score_execution
-from assay.types import Execution, RepositoryTests, Rollout, Verdict
+from assay.types import Execution, RepositoryTests, Rollout, ToolCall, Verdict
 
 
 @reward
@@ -22,7 +22,7 @@ def milestones(
     """Parts of the repair of a repository, each paid once: `call` if a call of a tool has run,
     `file` times how well the changed files agree with those of the reference, `fixes` times the
     share of the tests to repair that pass, `passes` if all tests pass. `file` and `fixes` pay only
-    for a change that breaks no test.
+    for a change that breaks no test, and nothing pays where no test has run.
 
     Raises ValueError for a task that is no repository and for a rollout that was not judged.
     """
@@ -32,6 +32,8 @@ def milestones(
     if score_execution(execution) is None:
         raise ValueError(f"{task.id}: it was not judged; leave this rollout out")
     if execution is None or execution.verdict is Verdict.FORBIDDEN or execution.forgeable:
+        return 0.0
+    if not execution.tests:  # its change does not apply
         return 0.0
     value = call * has_called(rollout) + passes * rollout.passed
     if breaks_nothing(execution):
@@ -43,12 +45,19 @@ def milestones(
 
 def has_called(rollout: Rollout) -> bool:
     """Whether the environment has run a call of a tool."""
-    return any(call.status == "ok" for turn in rollout.turns if turn.results for call in turn.calls)
+    return any(can_run(call) for turn in rollout.turns if turn.results for call in turn.calls)
+
+
+def can_run(call: ToolCall) -> bool:
+    """Whether a call can be run: no program gets an argument with NUL."""
+    return call.status == "ok" and not any(
+        isinstance(value, str) and "\0" in value for value in call.arguments.values()
+    )
 
 
 def breaks_nothing(execution: Execution) -> bool:
-    """Whether tests ran, and all but those to repair pass."""
-    return bool(execution.tests) and all(test.holds for test in execution.tests if not test.is_fix)
+    """Whether all tests but those to repair pass."""
+    return all(test.holds for test in execution.tests if not test.is_fix)
 
 
 def share_fixed(execution: Execution) -> float:
@@ -58,14 +67,22 @@ def share_fixed(execution: Execution) -> float:
 
 
 def changed_files(program: str) -> frozenset[str]:
-    """The paths that a program changes, of a diff or a JSON object of files; none of any other."""
+    """The paths that a program changes, of a diff or a JSON object of files; none of any other. A
+    file of which a diff only shows lines is not changed.
+    """
     try:
         if program.lstrip().startswith("{"):
             return frozenset(json.loads(program))
         changes = parse(program)
     except (PatchError, ValueError, RecursionError):
         return frozenset()
-    return frozenset(path for change in changes for path in (change.old, change.new) if path)
+    paths = ((each.old, each.new) for each in changes if alters(each))
+    return frozenset(path for pair in paths for path in pair if path)
+
+
+def alters(change: FileChange) -> bool:
+    """Whether a change of a file adds, removes or renames it, or changes lines."""
+    return change.old != change.new or any(hunk.old != hunk.new for hunk in change.hunks)
 
 
 def agreement(paths: frozenset[str], others: frozenset[str]) -> float:

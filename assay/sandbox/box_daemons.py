@@ -42,6 +42,8 @@ class Daemon:
     errors: Output
     """Its standard error."""
     unsent: bytearray = field(default_factory=bytearray)
+    is_silent: bool = False
+    """Whether it has closed its output, which would be ready for ever."""
     ended: Stop | None = None
     """How it has ended; None while it runs."""
 
@@ -75,7 +77,9 @@ class Daemon:
     def read(self) -> bytes:
         """What it has written, up to a chunk; nothing at the end too."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            return self.stream.recv(CHUNK)
+            chunk = self.stream.recv(CHUNK)
+            self.is_silent = not chunk
+            return chunk
         return b""
 
 
@@ -170,7 +174,8 @@ class Daemons:
         poll.register(daemon.pidfd, select.POLLIN)
         poll.register(daemon.errors.descriptor, select.POLLIN)
         poll.register(trainer, select.POLLRDHUP)
-        poll.register(daemon.stream, select.POLLIN | select.POLLOUT * daemon.write())
+        reads, writes = not daemon.is_silent, daemon.write()
+        poll.register(daemon.stream, select.POLLIN * reads | select.POLLOUT * writes)
         wait = max(0.0, min(deadline, watch.next_look) - time.monotonic())
         events = dict(poll.poll(1000 * wait + 1))
         if trainer.fileno() in events:

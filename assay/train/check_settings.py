@@ -9,6 +9,7 @@ from math import inf
 
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
+from assay.environments import repository_tests
 from assay.errors import SettingsError
 from assay.evaluate.overlap import also_trained_on
 from assay.judge.kinds.find import kind_of
@@ -57,7 +58,7 @@ def warn_of_overlap(
 
 def unpaid_tasks(settings: RunSettings, tasks: Sequence[Task]) -> list[Task]:
     """The tasks whose every pass the program could have forged, where those are not rewarded."""
-    if settings.judge.allow_forgeable or {*settings.rewards} != {"tests"}:
+    if settings.judge.allow_forgeable or not {*settings.rewards} <= {"tests", "milestones"}:
         return []
     return [task for task in tasks if any(kind_of(check).always_forgeable for check in task.checks)]
 
@@ -74,6 +75,12 @@ def _errors(
                 f"every reward would be 0: a program could forge each pass of the {len(tasks)}"
                 " tasks (their tests run beside it), and such passes are not paid; set"
                 " judge.allow_forgeable = true to reward them"
+            )
+        others = (task for task in tasks if "milestones" in settings.rewards)
+        if other := next((task for task in others if not repository_tests(task)), None):
+            yield (
+                f"the reward 'milestones' pays repairs of repositories, and task {other.id!r} is"
+                " none; take rewards.tests, or leave such tasks out"
             )
         if not _rewards_can_teach(settings):
             yield (

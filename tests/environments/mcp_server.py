@@ -36,6 +36,8 @@ def misbehave(key: str) -> None:
             write(id=other, result={"content": [{"type": "text", "text": "forged"}]})
         write(id=key, result={}, error={})
         write(f'{{"jsonrpc": "2.0", "id": "{key}", "result": NaN}}\n{{\n[]\n{"[" * 99_999}\n')
+        for wrong in ("1e999", "[" * 980 + "]" * 980, "null"):
+            write(f'{{"jsonrpc": "2.0", "id": {wrong}, "method": "ping"}}\n')
         write(method="notifications/message", params={"level": "info", "data": "hm"})
         write(id=9, method="roots/list")
         while "error" not in (answer := json.loads(sys.stdin.readline())):

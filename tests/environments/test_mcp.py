@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,15 +17,18 @@ import pytest
 
 from assay import environments
 from assay.environments import mcp_client
-from assay.environments.mcp_client import answer_of, typed
-from assay.environments.mcp_servers import list_tools
-from assay.errors import SettingsError, UserError
+from assay.environments.mcp_client import McpError, answer_of, typed
+from assay.environments.mcp_servers import list_tools, open_servers, shown_files
+from assay.errors import DataError, SettingsError, UserError
 from assay.extract.call_formats import call_formats
 from assay.policy.chat import Chat
-from assay.types import Rollout, ToolCall, Verdict
+from assay.sandbox.box import Box
+from assay.types import RepositoryTests, Rollout, ToolCall, Verdict
+from tests.environments.repositories import repository
 from tests.environments.test_shell import EDIT, SUBMIT, worked
 from tests.judge.opened import take_walls_away
 from tests.policy.test_chat_templates import chat_of
+from tests.sandbox.test_box import in_box
 
 HERMES = call_formats["hermes"]
 PYTHON = "/usr/bin/python3"
@@ -54,6 +59,14 @@ def call(name: str, **arguments: Any) -> str:
 
 def result(text: str, status: int = 0) -> str:
     return f"<returncode>{status}</returncode>\n<output>\n{text}</output>"
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list, and so on."""
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 IMAGE = "\n[image, which is no text]"
@@ -113,6 +126,36 @@ def test_calls_that_cannot_run_say_why_and_the_rollout_goes_on(
     assert bad.results == (result("bad" + IMAGE, 1),), "the tool says that it is an error"
     assert last.results[0] == result("bad, a, a" + IMAGE), "a text for a number is its JSON"
     assert "has ended (exited with status 1): Traceback" in last.results[1]
+
+
+def test_numbers_that_json_cannot_hold_are_wrong_arguments_and_the_rollout_goes_on(
+    chat: Chat, server: str, tmp_path: Path
+) -> None:
+    infinite = (
+        '<tool_call>\n{"name": "note", "arguments": {"text": "a", "times": %s}}\n</tool_call>'
+    )
+    rollout = used(
+        tmp_path, chat, server, "", infinite % "1e999", call("recall"), infinite % '"1e999"',
+        bash(EDIT),
+    )  # fmt: skip
+    number, _, text, _, _ = rollout.turns
+    assert "Error parsing tool call arguments: Out of range float values" in number.observation
+    assert "non-int of type 'str'" in text.results[0], "it got the text"
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("value", [inf, nested(2000)], ids=["infinite", "deep"])
+def test_a_call_that_cannot_be_written_is_an_error_and_the_next_one_is_answered(
+    value: object, server: str, tmp_path: Path
+) -> None:
+    async def work(box: Box) -> None:
+        servers = await open_servers(box, {"memo": [PYTHON, server]})
+        with pytest.raises(McpError, match="'memo' gets or gives what JSON cannot hold"):
+            await servers.call("note", {"text": "a", "more": value}, 20)
+        assert "a" in (await servers.call("note", {"text": "a"}, 20)).text
+
+    in_box(tmp_path, work, roots=shown_files({"memo": [PYTHON, server]}, ()))
 
 
 FAILS = {
@@ -215,6 +258,20 @@ def test_settings_that_servers_cannot_have_are_refused(server: str) -> None:
             environments.build({"name": "shell", **settings})
 
 
+def test_a_set_with_one_image_is_refused_before_any_rollout_of_servers(
+    server: str, tmp_path: Path
+) -> None:
+    plain = repository(tmp_path)
+    check = RepositoryTests("", ("t.py::test_a",), (), image="python:3.11")
+    image = replace(plain, id="with/image", checks=(check,))
+    shell = environments.build({"name": "shell", "mcp": {"memo": [PYTHON, server]}})
+    environments.require_fit(shell, [plain], "mine.jsonl")
+    with pytest.raises(DataError, match="task with/image: a box with an image shows") as error:
+        environments.require_fit(shell, [plain, image], "mine.jsonl")
+    assert "\n" not in str(error.value)
+    environments.require_fit(environments.build({"name": "shell"}), [plain, image], "mine.jsonl")
+
+
 def test_a_server_whose_list_depends_on_the_work_folder_stops_the_run(
     chat: Chat, server: str, tmp_path: Path
 ) -> None:
@@ -232,6 +289,8 @@ def test_a_server_whose_list_depends_on_the_work_folder_stops_the_run(
         ("5", {"type": "string"}, "5"),
         ("5", {}, "5"),
         ("NaN", {"type": "number"}, "NaN"),
+        ("-1e999", {"type": "number"}, "-1e999"),
+        ("[1e999]", {"type": "array"}, "[1e999]"),
         ("1, \"x\": 2", {"type": "number"}, "1, \"x\": 2"),
         (5, {"type": "string"}, 5),
     ],
@@ -278,3 +337,14 @@ def test_calls_in_each_format_reach_the_server_with_values_of_its_types(
     ]
     rollout = worked(tmp_path, *lines, chat=chat, mcp={"memo": [PYTHON, server]})
     assert [turn.results for turn in rollout.turns[:2]] == [(result("5, 5" + IMAGE),)] * 2
+
+
+@pytest.mark.parametrize("name", [*call_formats])
+def test_an_argument_that_a_schema_requires_and_does_not_describe_can_be_given(name: str) -> None:
+    form, schema = call_formats[name], {"type": "object", "required": ["q"]}
+    tool = mcp_client.tool_of({"name": "search", "inputSchema": schema})
+    call = ToolCall("search", {"q": "a text"})
+    assert [found.status for found in form.parse(form.block(call), [tool])] == ["ok"]
+    (lacks,) = form.parse(form.block(ToolCall("search", {})), [tool])
+    assert lacks.status == "wrong_arguments"
+    assert "Missing 'q' argument in search tool call. It takes 'q'." in lacks.detail

@@ -73,12 +73,35 @@ def test_more_calls_pay_no_more(tmp_path: Path) -> None:
     assert total(replace(one, turns=one.turns * 5)) == total(one) == 0.05
 
 
+def test_nothing_is_paid_where_no_test_has_run(tmp_path: Path) -> None:
+    one = rollout(tmp_path / "by_hand", "", tests=(), verdict=Verdict.WRONG)
+    assert total(one) == 0
+    forged = block(f"{SUBMIT} && echo 'diff --git a/calc.py b/calc.py'")
+    played = worked(tmp_path / "played", block("ls"), forged)
+    assert total(replace(played, score=None)) == 0
+
+
 def test_calls_that_could_not_run_pay_nothing(tmp_path: Path) -> None:
     one = rollout(tmp_path, "", False)
     wrong = ToolCall("bash", status="invalid_json", detail="no")
     (turn,) = one.turns
     assert total(replace(one, turns=(replace(turn, calls=(wrong,)),))) == 0
     assert total(replace(one, turns=(replace(turn, results=()),))) == 0
+    no_command = ToolCall("bash", {"command": "ls\0"})
+    assert total(replace(one, turns=(replace(turn, calls=(no_command,)),))) == 0
+    assert total(replace(one, turns=(replace(turn, calls=(no_command, *turn.calls)),))) == 0.05
+
+
+def test_a_file_of_which_lines_are_only_shown_is_not_changed(tmp_path: Path) -> None:
+    shown = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n     return a - b\n"
+    same = shown.replace("     return", "-    return") + "+    return a - b\n"
+    mode = "diff --git a/calc.py b/calc.py\nold mode 100644\nnew mode 100755\n"
+    for program in (shown, same, mode):
+        assert changed_files(program) == frozenset()
+        assert total(rollout(tmp_path / str(len(program)), program, False)) == 0.05
+    moved = "diff --git a/a.py b/b.py\nrename from a.py\nrename to b.py\n"
+    assert changed_files(moved) == {"a.py", "b.py"}
+    assert changed_files(shown + OTHER) == {"other.py"}
 
 
 def test_changing_many_files_pays_less_than_the_right_one(tmp_path: Path) -> None:

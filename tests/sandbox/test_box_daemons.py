@@ -4,12 +4,18 @@ a command leaves does.
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import time
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from assay.sandbox.box import MOST_DAEMONS, Box
+from assay.sandbox.box_daemons import Daemons
 from assay.sandbox.kernel import read_text
 from assay.sandbox.program import Ended
 from tests.judge.processes import descendants
@@ -118,6 +124,51 @@ def test_it_is_said_how_a_daemon_has_ended(tier: str, tree: Path) -> None:
         assert done.stderr.endswith(b"why\n")
 
     in_box(tree, work, TIERS[tier])
+
+
+SILENT = {
+    "its output": "socket.socket(fileno=os.dup(1)).shutdown(socket.SHUT_WR)",
+    "both streams": "os.close(0); os.close(1)",
+    "its errors too": "os.close(2); socket.socket(fileno=os.dup(1)).shutdown(socket.SHUT_WR)",
+}
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_a_daemon_that_has_closed_a_stream_is_waited_for_without_asking_it_ever_again(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    wait = Daemons._wait
+
+    def counted(*arguments: Any) -> None:
+        nonlocal looks
+        looks += 1
+        wait(*arguments)
+
+    monkeypatch.setattr(Daemons, "_wait", counted)
+    ours, its = socket.socketpair()
+    source = f"import os, socket, time; print('on', flush=True); {SILENT[what]}; time.sleep(60)"
+    daemons, (trainer, other) = Daemons(False), socket.socketpair()
+    with (
+        ours, its, trainer, other,
+        subprocess.Popen(
+            python(source), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process,
+    ):  # fmt: skip
+        its.close()
+        assert process.stderr is not None
+        daemons.add(process.pid, ours, process.stderr.fileno())
+        watch: Any = SimpleNamespace(next_look=inf)
+        output, seconds = bytearray(), 20.0
+        assert daemons.exchange(0, b"", output, seconds, 9, watch, trainer) is None
+        assert output == b"on\n"
+        looks = 0
+        stop = daemons.exchange(0, b"x\n", output, 0.5, 9, watch, trainer)
+        process.kill()
+    assert stop
+    assert stop[0] is Ended.WALL
+    assert looks < 1000, "a look that waits for nothing takes some microseconds"
 
 
 @pytest.mark.parametrize("tier", TIERS)

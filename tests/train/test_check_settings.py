@@ -98,6 +98,16 @@ def repository_tasks() -> list[Task]:
     return [Task(f"r{n}", "Repair it.", (check,), "", language="diff") for n in range(8)]
 
 
+def test_milestones_are_refused_for_one_task_that_is_no_repository() -> None:
+    settings = run_settings(
+        **SOUND, rewards={"milestones": {}}, judge={"allow_forgeable": True}
+    )  # fmt: skip
+    check_settings(settings, "rollouts", repository_tasks(), False, None)
+    with pytest.raises(SettingsError, match=f"task '{TASKS[0].id}' is none") as caught:
+        check_settings(settings, "rollouts", [*repository_tasks(), TASKS[0]], False, None)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("check", ["repository", "own tests"])
 def test_rewards_that_would_all_be_zero_are_refused_and_some_are_warned_of(
     check: str, caplog: pytest.LogCaptureFixture
@@ -109,8 +119,9 @@ def test_rewards_that_would_all_be_zero_are_refused_and_some_are_warned_of(
     def prepare(tasks: list[Task], learns_from: str = "rollouts", **changes: Any) -> None:
         check_settings(run_settings(**SOUND | changes), learns_from, tasks, False, None)
 
-    with pytest.raises(SettingsError, match=r"judge\.allow_forgeable = true"):
-        prepare(tasks)
+    for names in (("tests",), ("milestones",), ("tests", "milestones")):
+        with pytest.raises(SettingsError, match=r"judge\.allow_forgeable = true"):
+            prepare(tasks, rewards={name: {} for name in names})
     prepare(tasks, judge={"allow_forgeable": True})
     prepare(tasks, "dialogues", **SFT)
     prepare(tasks, rewards={"tests": {}, "length": {}})

@@ -125,10 +125,11 @@ def _wrong_arguments(call: ToolCall, tool: Tool, quoted: bool) -> str:
     types of a JSON schema are left to who runs the tool.
     """
     arguments, title, texts = call.arguments, tool.name, tool.input_schema is None
+    allowed = dict.fromkeys([*tool.parameters, *tool.required])  # a schema may only require some
     missing = [name for name in tool.required if name not in arguments
                or (texts and arguments[name] is None)]  # fmt: skip
-    present = [name for name in tool.parameters if name in arguments and name not in missing]
-    unknown = [name for name in arguments if name not in tool.parameters]
+    present = [name for name in allowed if name in arguments and name not in missing]
+    unknown = [name for name in arguments if name not in allowed]
     problems = [f"Missing {name!r} argument in {title} tool call." for name in missing]
     problems += [
         f"The {name!r} argument of the {title} tool call is no text."
@@ -139,7 +140,7 @@ def _wrong_arguments(call: ToolCall, tool: Tool, quoted: bool) -> str:
         return ""
     if unknown:
         problems.append(f"The {title} tool has no argument {_names(unknown)}.")
-    problems.append(f"It takes {_names([*tool.parameters]) or 'none'}.")
+    problems.append(f"It takes {_names([*allowed]) or 'none'}.")
     if unknown and present and not quoted:  # it may be the rest of an argument that holds tags
         problems.append(
             f"If that text belongs to {_names(present)}, write it without the tags of arguments."
