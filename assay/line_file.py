@@ -94,7 +94,10 @@ def _is_at(path: Path, file: IO[bytes]) -> bool:
 
 def _is_half(line: bytes, start: bytes) -> bool:
     """Whether a file's last line is one that begins as `start` and that nobody wrote to its end."""
-    if not line or line.endswith(b"\n") or not (line.startswith(start) or start.startswith(line)):
+    if not line or line.endswith(b"\n"):
+        return False
+    line = line.rstrip(b"\0")  # as after a power failure
+    if not (line.startswith(start) or start.startswith(line)):
         return False
     try:
         json.loads(line)

@@ -31,7 +31,7 @@ def after_one_line(path: Path, held: bytes) -> tuple[list[bytes], bytes]:
 
 def test_half_a_line_at_the_end_is_cut_off_and_a_whole_one_gets_its_end(tmp_path: Path) -> None:
     one, two, nine = b'{"id": 1}', b'{"id": 2}', b'{"id": 9}\n'
-    for half in (b"{", b'{"id": ', b'{"id": "\xc3'):
+    for half in (b"{", b'{"id": ', b'{"id": "\xc3', b"\0" * 9, b'{"id": \0\0'):
         held = after_one_line(tmp_path / "file", one + b"\n" + half)
         assert held == ([one], one + b"\n" + nine)
     held = after_one_line(tmp_path / "file", one + b"\n" + two)

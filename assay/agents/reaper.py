@@ -5,7 +5,8 @@
 This process is the agent's subreaper, so what leaves the agent's group or session stays its
 descendant. The agent is ended too when it has written more than so many bytes to one of its
 standard files. Its exit status is passed on; 128 and a signal's number where one ended it. The
-descriptor whose number is in ASSAY_REPORT_FD is the agent's, and no longer this process's.
+descriptor whose number is in ASSAY_REPORT_FD becomes the agent's descriptor 3, which a shell can
+name, and is no longer this process's.
 """
 
 import contextlib
@@ -20,18 +21,31 @@ from assay.sandbox import kernel
 
 REPORT = "ASSAY_REPORT_FD"
 """Numbers the descriptor to which an agent writes its report, where it makes one."""
+REPORT_FD = 3
 LOOKS_SECONDS = 0.2
 """How often the size of the standard files is looked at."""
 PATIENCE_SECONDS = 5.0
 """Time in which all killed processes must be gone; one of another user cannot be killed."""
 
 
+def _moved_report() -> list[int]:
+    """The descriptor of the report with its new number, which is free: no other is open yet."""
+    if REPORT not in os.environ:
+        return []
+    given = int(os.environ[REPORT])
+    os.environ[REPORT] = str(REPORT_FD)
+    if given != REPORT_FD:
+        os.dup2(given, REPORT_FD)
+        os.close(given)
+    return [REPORT_FD]
+
+
 def supervise(owner: int, folder: str, most_bytes: int, command: list[str]) -> int:
     """Run `command` until it or the owner exits, and return its exit status."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    reports = _moved_report()
     owner_fd = os.pidfd_open(owner)
-    reports = [int(os.environ[REPORT])] if REPORT in os.environ else []
     agent = None
     try:
         if os.getppid() != owner:

@@ -1,15 +1,15 @@
-"""What an agent reports that judges its rollout itself, and the pipe through which it does."""
+"""What an agent reports that judges its rollout itself, and the socket through which it does."""
 
 import asyncio
 import json
-import os
+import socket
 from dataclasses import dataclass
 from math import isfinite
 from types import TracebackType
 from typing import Self
 
 VARIABLE = "ASSAY_REPORT_FD"
-"""Tells an agent the number of its end of the pipe."""
+"""Tells an agent the number of its end of the socket."""
 FORM = (
     'it must write {"reward": 0.5}, {"lost": "why"} or {"broken": "why"} once to the descriptor'
     f" whose number is in {VARIABLE}, and keep that from other programs"
@@ -50,16 +50,19 @@ def read_report(text: str) -> AgentReport:
     return AgentReport(broken=f"its report cannot be read ({beginning}): {FORM}")
 
 
-class ReportPipe:
-    """What an agent writes into a pipe of its own, as it comes: no more than a report may have.
+class ReportSocket:
+    """What an agent writes into a socket of its own, as it comes: no more than a report may have.
 
     A program that got the descriptor from the agent can add to the report, and take nothing away:
-    with the agent's own report there are two then, which are none.
+    with the agent's own report there are two then, which are none. It is no pipe, since /proc opens
+    a pipe for reading too.
     """
 
     def __init__(self) -> None:
-        self._end, self.descriptor = os.pipe()
-        os.set_blocking(self._end, False)
+        self._end, self._agents = socket.socketpair()
+        self._end.setblocking(False)
+        self._end.shutdown(socket.SHUT_WR)
+        self.descriptor = self._agents.fileno()
         self._data = bytearray()
 
     def __enter__(self) -> Self:
@@ -71,13 +74,13 @@ class ReportPipe:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         asyncio.get_running_loop().remove_reader(self._end)
-        os.close(self._end)
-        os.close(self.descriptor)
+        self._end.close()
+        self._agents.close()
 
     def _take(self) -> bool:
         """Take what is there. Whether there may be more."""
         try:
-            self._data += os.read(self._end, MOST_BYTES)
+            self._data += self._end.recv(MOST_BYTES)
         except BlockingIOError:
             return False
         if len(self._data) > MOST_BYTES:

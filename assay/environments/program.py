@@ -24,7 +24,7 @@ from assay.environments import (
     environment,
     reported,
 )
-from assay.environments.agent_report import VARIABLE, AgentReport, ReportPipe
+from assay.environments.agent_report import VARIABLE, AgentReport, ReportSocket
 from assay.errors import DataError, RolloutLostError, SettingsError, UserError
 from assay.files import write_atomically
 from assay.paths import opened
@@ -239,8 +239,8 @@ class AgentProcess:
         """
         # files, not pipes: a process that left the group may hold a pipe open
         with TemporaryFile() as out, TemporaryFile() as err, ExitStack() as stack:
-            pipe = stack.enter_context(ReportPipe()) if self.reports else None
-            process = await self._start(work, out, err, pipe)
+            report = stack.enter_context(ReportSocket()) if self.reports else None
+            process = await self._start(work, out, err, report)
             try:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), seconds)
@@ -248,12 +248,12 @@ class AgentProcess:
                 status = process.returncode
                 await _end(process)
             self.stdout, self.stderr = _end_of(out), _end_of(err)
-            if pipe:
-                self.report = pipe.read()
+            if report:
+                self.report = report.read()
         return status
 
     async def _start(
-        self, work: Path, out: IO[bytes], err: IO[bytes], pipe: ReportPipe | None
+        self, work: Path, out: IO[bytes], err: IO[bytes], report: ReportSocket | None
     ) -> Process:
         if shutil.which(self.words[0], path=self.variables.get("PATH", os.defpath)) is None:
             raise SettingsError(
@@ -261,12 +261,12 @@ class AgentProcess:
                 " program, or you may not run it); install it, or name its whole path"
             )
         words = [str(os.getpid()), str(work), str(MOST_WRITTEN), *self.words]
-        number = {VARIABLE: str(pipe.descriptor)} if pipe else {}
+        number = {VARIABLE: str(report.descriptor)} if report else {}
         try:
             return await asyncio.create_subprocess_exec(
                 *REAPER, *words, cwd=ROOT, env=self.variables | number,
                 stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-                pass_fds=(pipe.descriptor,) if pipe else (),
+                pass_fds=(report.descriptor,) if report else (),
             )  # fmt: skip
         except OSError as error:
             raise RolloutLostError(f"the agent's process cannot start: {error}") from None

@@ -107,7 +107,7 @@ class Evaluation:
     """pass@1 of all tasks if every lost completion had failed, and if each had passed; None where
     none was lost."""
     reward: float | None = None
-    """Mean over the tasks of the rewards that agents reported; None where none did."""
+    """Mean over the tasks of the rewards that agents reported; None where one has checks."""
 
     @property
     def completions(self) -> int:
@@ -219,11 +219,14 @@ def summarise(
 
 
 def _mean_reward(judged: Sequence[SampleRow]) -> float | None:
-    """The mean over tasks of the rewards that agents reported; None where none did."""
+    """The mean over tasks of the rewards that agents reported; None where one of them is not known:
+    it has checks, or its rows are of an older assay.
+    """
     rewards = defaultdict[str, list[float]](list)
     for row in judged:
-        if row.reported is not None:
-            rewards[row.task_id].append(row.reported)
+        if row.reported is None:
+            return None
+        rewards[row.task_id].append(row.reported)
     return fmean(map(fmean, rewards.values())) if rewards else None
 
 

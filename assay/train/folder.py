@@ -247,7 +247,9 @@ class StageFolder:
         """Note the checkpoint after `step` steps as the best if its metric is higher."""
         name, file = self.settings.save.best, self.path / "best.json"
         if name and self._at(step).is_dir():
-            highest = saved_number(file, name, -inf) if best_of(self.path) else -inf
+            # what was best by another metric is none
+            is_known = best_of(self.path) is not None and name in saved_table(file)
+            highest = saved_number(file, name, -inf) if is_known else -inf
             if metrics.get(name, -inf) > highest:
                 write_atomically(file, json.dumps({"step": step, name: metrics[name]}))
 

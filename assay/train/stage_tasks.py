@@ -49,7 +49,7 @@ def load_stage_tasks(
     evaluation = load_sets(settings.evaluate, environment) if settings.evaluate else {}
     require_fit(environment, train, settings.tasks.spec)
     first = next(iter(evaluation.values()), [])
-    if settings.save.best == "evaluate/reward" and not any(map(reported, first)):
+    if evaluation and settings.save.best == "evaluate/reward" and not any(map(reported, first)):
         raise SettingsError(
             "save.best = 'evaluate/reward' compares rewards that agents report, and no task of the"
             " first of evaluate.tasks has a check `task_data`; choose 'evaluate/pass@1'"

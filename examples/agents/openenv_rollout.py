@@ -33,6 +33,8 @@ PLAYED = 0.9
 TRIES = 3
 """Calls of the policy before a failure of its engine loses the rollout."""
 REQUEST_SECONDS = 30.0
+SHOWN = 2000
+"""Characters of a reason."""
 MOST_BYTES = 100 << 20
 """The longest message of a server, as for OpenEnv's own client."""
 FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
@@ -397,7 +399,7 @@ def main() -> None:
     except (BrokenError, LostError) as error:
         if options.what == "tasks":
             sys.exit(str(error))
-        report(**{"lost" if isinstance(error, LostError) else "broken": str(error)})
+        report(**{"lost" if isinstance(error, LostError) else "broken": str(error)[:SHOWN]})
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ RELEASE = "0.4."
 START = os.environ.get("ASSAY_START") or str(Path.cwd())
 OF_THE_USER = ("TaskError", "EnvError", "ToolsetError")
 """What verifiers calls an exception of the environment's own code."""
+SHOWN = 2000
+"""Characters of a reason."""
 PLAYED = 0.8
 """The share of the rollout's time in which the policy plays; the rest is for scoring."""
 
@@ -32,9 +34,10 @@ os.set_inheritable(report_fd, False)
 os.dup2(2, 1)
 
 
-def end(**report: object) -> NoReturn:
+def end(**report: Any) -> NoReturn:
     """Report to assay, and exit."""
-    os.write(report_fd, json.dumps(report).encode() + b"\n")
+    short = {name: it[:SHOWN] if isinstance(it, str) else it for name, it in report.items()}
+    os.write(report_fd, json.dumps(short).encode() + b"\n")
     sys.exit(0)
 
 

@@ -264,6 +264,7 @@ while True:
     except urllib.error.HTTPError: __import__("time").sleep(0.2)
 """
     )
+    act(tmp_path, ASK + "print(ask(task)['content'])", RIGHT)  # loads what an endpoint needs
     with pytest.raises(UserError, match="robot"):
         act(tmp_path, code, seconds=6.0)
 

@@ -135,7 +135,7 @@ def test_a_command_of_the_policy_cannot_write_the_report_by_printing(
 
 def test_a_command_that_knows_the_descriptor_does_not_have_it(tmp_path: Path) -> None:
     runs = "subprocess.run(ask(task)['content'], shell=True); report(reward=0.25)"
-    rollout = act(tmp_path, REPORTS + runs, FLOODS % ("reward", "> /dev/fd/$ASSAY_REPORT_FD"))
+    rollout = act(tmp_path, REPORTS + runs, FLOODS % ("reward", ">&$ASSAY_REPORT_FD"))
     assert rollout.reported == 0.25
 
 
@@ -143,7 +143,15 @@ def test_a_command_that_knows_the_descriptor_does_not_have_it(tmp_path: Path) ->
 def test_what_a_program_adds_to_the_report_makes_it_none(tmp_path: Path, runs: str) -> None:
     code = REPORTS + runs.format("ask(task)['content']") + "; report(reward=0.25)"
     with pytest.raises(UserError, match="report cannot be read"):
-        act(tmp_path, code, "echo '{\"reward\": 1}' > /dev/fd/$ASSAY_REPORT_FD")
+        act(tmp_path, code, "echo '{\"reward\": 1}' >&$ASSAY_REPORT_FD")
+
+
+def test_what_has_the_descriptor_cannot_take_the_report_out_again(tmp_path: Path) -> None:
+    steals = (
+        "try: open(f'/proc/self/fd/{os.environ[\"ASSAY_REPORT_FD\"]}', 'rb').read()\n"
+        "except OSError as error: report(reward=0.25 if error.errno == 6 else 1)\n"
+    )
+    assert act(tmp_path, f"{REPORTS}ask(task)\n{steals}", "tac").reported == 0.25
 
 
 @pytest.mark.parametrize("size", [2**16 - 100, 2**18])

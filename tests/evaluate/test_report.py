@@ -75,16 +75,14 @@ def test_rewards_that_agents_report_are_averaged_over_tasks_and_shown_beside_the
 ):
     rewards = [1.0, 0.25, 0.5, -0.25]
     rollouts = [replace(one, reported=r) for one, r in zip(TWO_TASKS, rewards, strict=True)]
-    more = [
-        replace(rollout("b", Verdict.PASS), reported=3.0),
-        lost("a"),
-        rollout("c", Verdict.PASS),
-    ]
+    more = [replace(rollout("b", Verdict.PASS), reported=3.0), lost("a")]
     found = evaluated("sft", [*rollouts, *more])
     assert found.reward == pytest.approx((0.75 + 1) / 2)
     assert metrics_of([found, found])["evaluate/reward"] == found.reward
     assert metrics_of([found, found])["evaluate/reward/drills:test"] == found.reward
     assert "0.875" in printed(table([found], 200), 200)
+    partly = evaluated("sft", [*rollouts, *more, rollout("c", Verdict.PASS)])
+    assert partly.reward is None, "a mean of some would be of other tasks"
     without = evaluated("base", TWO_TASKS)
     assert without.reward is None
     assert "reward" not in printed(table([without], 200), 200)

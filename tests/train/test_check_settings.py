@@ -47,6 +47,8 @@ def test_the_best_by_a_reported_reward_needs_a_task_that_is_evaluated_and_report
     algorithm = algorithms["grpo"].build(settings.algorithm)
     with pytest.raises(SettingsError, match=r"save\.best.*task_data"):
         load_stage_tasks(settings, algorithm, environments.build({"name": "single_turn"}))
+    unevaluated = run_settings(**SOUND | {"save": {"best": "evaluate/reward"}})
+    load_stage_tasks(unevaluated, algorithm, environments.build({"name": "single_turn"}))
 
 
 def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) -> None:

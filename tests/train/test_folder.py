@@ -55,6 +55,9 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     folder.save(learner, 4, {})
     assert kept(folder) == ["step_000003", "step_000004"]
     assert json.loads((folder.path / "best.json").read_text()) == {"step": 3, PASS: 0.6}
+    by_reward, learner = make(tmp_path, keep=1, best="evaluate/reward")
+    by_reward.track_best(4, {PASS: 0.1, "evaluate/reward": -2.0})
+    assert json.loads((folder.path / "best.json").read_text()) == {"step": 4, "evaluate/reward": -2}
 
 
 def test_without_a_checkpoint_or_without_being_asked_nothing_is_the_best(tmp_path: Path) -> None:
