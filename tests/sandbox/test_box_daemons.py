@@ -196,9 +196,9 @@ def test_the_memory_of_daemons_and_commands_counts_together(
     how: str, tier: str, tree: Path
 ) -> None:
     grows = (
-        "import sys\nkept = b''\nfor line in sys.stdin:\n"
-        "  kept = kept or b'1' * (80 << 20)\n  print(1, flush=True)"
-    )
+        "import sys, time\nkept = b''\nfor line in sys.stdin:\n"
+        "  kept = kept or b'1' * (80 << 20)\n  time.sleep(0.3)\n  print(1, flush=True)"
+    )  # it is looked at before it has answered
 
     async def work(box: Box) -> None:
         first, second, third, fourth, last = [await box.start(python(grows)) for _ in range(5)]
