@@ -184,7 +184,9 @@ class RepositoryTests:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Nothing here is judged: the agent that plays the task reports the reward (docs/agents.md)."""
+    """Nothing here is judged: the agent that plays the task reports the reward
+    (docs/outside-environments.md).
+    """
 
     task_data: str
     """What the agent gets to know of the task beside its prompt."""

@@ -32,11 +32,11 @@ def _moved_report() -> list[int]:
     """The descriptor of the report with its new number, which is free: no other is open yet."""
     if REPORT not in os.environ:
         return []
-    given = int(os.environ[REPORT])
+    number = int(os.environ[REPORT])
     os.environ[REPORT] = str(REPORT_FD)
-    if given != REPORT_FD:
-        os.dup2(given, REPORT_FD)
-        os.close(given)
+    if number != REPORT_FD:
+        os.dup2(number, REPORT_FD)
+        os.close(number)
     return [REPORT_FD]
 
 
