@@ -117,7 +117,9 @@ def test_it_is_said_how_a_daemon_has_ended(tier: str, tree: Path) -> None:
         assert b"No such file" in first.stderr
         again = await box.exchange(absent, b"a\n", wall_seconds=20)
         assert (again.ended, again.detail) == (Ended.CRASHED, "exited with status 126")
-        brief = await box.start(("bash", "-c", "read line; echo last; echo why >&2; exit 3"))
+        brief = await box.start(
+            ("bash", "-c", "read line; echo last; sleep 1; echo why >&2; exit 3")
+        )
         assert await said(box, brief, "") == "last\n"
         done = await box.exchange(brief, b"a\n", wall_seconds=20)
         assert (done.ended, done.detail) == (Ended.CRASHED, "exited with status 3")
