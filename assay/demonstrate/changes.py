@@ -10,10 +10,17 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from assay.judge.patches import NO_END, Read, apply, lines_of, parse, unified
+from assay.judge.patches import (
+    CONTEXT,
+    Read,
+    apply,
+    equal_ends,
+    lines_of,
+    marked_ends,
+    parse,
+    unified,
+)
 
-CONTEXT = 3
-"""Lines around a change in a diff."""
 MOST_CONTEXT = 12
 """Lines around a place by which a program finds it."""
 MOST_CHANGED = 2000
@@ -92,9 +99,7 @@ def places_of(path: str, old: str, new: str) -> list[Place]:
     where they differ too much to be compared.
     """
     lines, others = lines_of(old), lines_of(new)
-    most = min(len(lines), len(others))
-    first = next((n for n in range(most) if lines[n] != others[n]), most)
-    same = next((n for n in range(most - first) if lines[-1 - n] != others[-1 - n]), most - first)
+    first, same = equal_ends(lines, others)
     lines, others = lines[first : len(lines) - same], others[first : len(others) - same]
     total, counts = len(lines) + len(others), (Counter(lines), Counter(others))
     if total > MOST_COMPARED or total - 2 * (counts[0] & counts[1]).total() > MOST_CHANGED:
@@ -121,7 +126,7 @@ def _file_diff(path: str, old: str, places: Sequence[Place]) -> str:
         body += [f" {line}" for line in tail]
         count, more = at + len(tail) - start, sum(len(x.new) - len(x.old) for x in group)
         parts.append(f"@@ -{_range(start, count)} +{_range(start + growth, count + more)} @@\n")
-        parts += [line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in body]
+        parts.append(marked_ends(body))
         growth += more
     return "".join(parts)
 

@@ -301,12 +301,23 @@ def write(changes: Sequence[FileChange]) -> str:
     return "".join(parts)
 
 
-def _hunk_text(hunk: Hunk) -> str:
-    """A hunk with no more than CONTEXT equal lines around what differs."""
-    old, new = lines_of(hunk.old), lines_of(hunk.new)
+def equal_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines two texts share at their beginnings, and then at their ends."""
     most = min(len(old), len(new))
     first = next((n for n in range(most) if old[n] != new[n]), most)
     same = next((n for n in range(most - first) if old[-1 - n] != new[-1 - n]), most - first)
+    return first, same
+
+
+def marked_ends(body: Sequence[str]) -> str:
+    """The lines of a hunk; git says where a file's last one has no end."""
+    return "".join(line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in body)
+
+
+def _hunk_text(hunk: Hunk) -> str:
+    """A hunk with no more than CONTEXT equal lines around what differs."""
+    old, new = lines_of(hunk.old), lines_of(hunk.new)
+    first, same = equal_ends(old, new)
     begin, after = max(first - CONTEXT, 0), max(same - CONTEXT, 0)
     before, tail = old[begin:first], old[len(old) - same : len(old) - after]
     removed, added = old[first : len(old) - same], new[first : len(new) - same]
@@ -316,8 +327,7 @@ def _hunk_text(hunk: Hunk) -> str:
     ]
     body = [f" {line}" for line in before] + [f"-{line}" for line in removed]
     body += [f"+{line}" for line in added] + [f" {line}" for line in tail]
-    ended = (line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in body)
-    return "@@ -{} +{} @@\n".format(*ranges) + "".join(ended)
+    return "@@ -{} +{} @@\n".format(*ranges) + marked_ends(body)
 
 
 def unified(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> str:
