@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from assay.sandbox import kernel
 from assay.sandbox.box_output import CHUNK, Output, Stop, ending
-from assay.sandbox.box_watch import BoxWatch
+from assay.sandbox.box_watch import BoxWatch, namespace_pids
 from assay.sandbox.kernel import MIB
 from assay.sandbox.program import Ended
 
@@ -233,12 +233,6 @@ class Daemons:
         with contextlib.suppress(ProcessLookupError):
             return pid in self.pids or os.getsid(pid) in self.pids
         return False
-
-
-def namespace_pids() -> list[int]:
-    """The processes of this namespace but the first. Raises OSError where there is no /proc."""
-    names = (entry.name for entry in os.scandir("/proc"))
-    return [int(name) for name in names if name.isdigit() and name != "1"]
 
 
 def runs(pid: int) -> bool:

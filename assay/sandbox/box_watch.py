@@ -139,7 +139,7 @@ class BoxWatch:
         """The processes of the box but the first; one more than it may have where it has more."""
         if self._folder is None:
             with contextlib.suppress(OSError):
-                return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+                return namespace_pids()
             return []
         pids = [*kernel.children()]
         for pid in pids:
@@ -149,6 +149,11 @@ class BoxWatch:
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     pids += map(int, read_text(f"/proc/{pid}/task/{thread}/children").split())
         return pids
+
+
+def namespace_pids() -> list[int]:
+    """The processes of this namespace but the first. Raises OSError where there is no /proc."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
 def in_use(path: str) -> tuple[int, int]:
