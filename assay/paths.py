@@ -40,6 +40,13 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def whole_path(word: str) -> str:
+    """The whole path of a word of a command that names a file here; any other word as it is. For a
+    command that runs in another folder.
+    """
+    return str(Path(word).absolute()) if Path(word).is_file() else word
+
+
 def real_path(path: Path) -> Path:
     """The absolute path behind all links. Links in a circle stay, and opening them fails: pathlib's
     `resolve` raises no OSError for them.

@@ -304,6 +304,11 @@ def printable(text: str) -> str:
     )
 
 
+def last_words(text: str, most: int) -> str:
+    """The last characters of a text, `printable` and in a line."""
+    return printable(" ".join(text.split())[-most:])
+
+
 def printable_lines(text: str) -> str:
     """The text with each of its lines `printable`, but for tabs: it can only be read, and no
     terminal obeys it.

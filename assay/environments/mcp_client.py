@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from assay.sandbox.box import Box
 from assay.sandbox.program import Ended
 from assay.tools import Tool, parse_arguments
-from assay.types import printable
+from assay.types import last_words, printable
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The revisions that begin with `initialize`, of which the first is asked for."""
@@ -128,7 +128,8 @@ class McpClient:
                     self._notify("notifications/cancelled", requestId=key)
                 raise McpError(f"gave no answer to {method} within {seconds:g} s")
             if done.ended is not Ended.EXITED:
-                raise McpError(f"has ended ({done.detail}){last_words(done.stderr)}")
+                words = last_words(done.stderr.decode("utf-8", "replace"), SHOWN)
+                raise McpError(f"has ended ({done.detail})" + (f": {words}" if words else ""))
             answer = None
             for fields in map(read_message, self._lines(done.stdout)):
                 if "method" in fields and isinstance(fields.get("id"), str | int | float):
@@ -280,9 +281,3 @@ def in_a_line(value: object) -> str:
     """A value that a server sent, in a line."""
     text = value if isinstance(value, str) else json_text(value)
     return printable(text[:SHOWN])
-
-
-def last_words(stderr: bytes) -> str:
-    """The end of what a server wrote to standard error, for a message."""
-    words = " ".join(stderr.decode("utf-8", "replace").split())[-SHOWN:]
-    return f": {printable(words)}" if words else ""

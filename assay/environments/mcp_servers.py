@@ -13,6 +13,7 @@ from typing import Any
 
 from assay.environments.mcp_client import McpClient, McpError, ToolAnswer
 from assay.errors import RolloutLostError, SettingsError, UserError
+from assay.paths import whole_path
 from assay.sandbox.box import MOST_DAEMONS, Box
 from assay.sandbox.box_init import BoxSpec
 from assay.sandbox.boxes import Boxes
@@ -31,8 +32,7 @@ def words_of(command: Sequence[str]) -> list[str]:
     whole path, and so is the program, which is found as your shell finds it.
     """
     program = shutil.which(command[0]) or command[0]
-    words = [program, *command[1:]]
-    return [str(Path(word).absolute()) if Path(word).is_file() else word for word in words]
+    return [*map(whole_path, [program, *command[1:]])]
 
 
 def shown_files(commands: Commands, folders: Sequence[str]) -> tuple[Path, ...]:

@@ -27,8 +27,8 @@ from assay.environments import (
 from assay.environments.agent_report import VARIABLE, AgentReport, ReportSocket
 from assay.errors import DataError, RolloutLostError, SettingsError, UserError
 from assay.files import write_atomically
-from assay.paths import opened
-from assay.types import Task, printable
+from assay.paths import opened, whole_path
+from assay.types import Task, last_words, printable
 
 log = logging.getLogger(__name__)
 OUTPUT_BYTES = 1 << 20
@@ -127,7 +127,7 @@ def words_of(command: Sequence[str] | str) -> list[str]:
     """
     if isinstance(command, str):
         return ["/bin/sh", "-c", command]
-    return [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
+    return [*map(whole_path, command)]
 
 
 def variables_of(endpoint: PolicyEndpoint, task_file: Path, work: Path) -> dict[str, str]:
@@ -171,7 +171,7 @@ def reward_of(
         )
     require_calls(endpoint, status, agent.stderr, seconds)
     if report.reward is None:
-        lines = printable(" ".join(agent.stderr.split())[-SHOWN:])
+        lines = last_words(agent.stderr, SHOWN)
         ended = f"was ended after {seconds:g} s" if status is None else f"died with status {status}"
         raise RolloutLostError(f"the agent {ended} and reported no reward: {lines}")
     return report.reward
@@ -195,7 +195,7 @@ def require_calls(
             f"the agent made {endpoint.received} calls and took no reply: its conversation is"
             " longer than the model's context, or it waits for less time than a reply takes"
         )
-    lines = printable(" ".join(stderr.split())[-SHOWN:]) or "it wrote nothing to standard error"
+    lines = last_words(stderr, SHOWN) or "it wrote nothing to standard error"
     refused = f" (the last call was refused: {printable(endpoint.refusal[:SHOWN])})"
     did = f"made no good call{refused}" if endpoint.received else "did not call the policy"
     ended = f"was ended after {seconds:g} s" if status is None else f"exited with status {status}"
