@@ -156,9 +156,7 @@ def schema() -> Any:
             "advantages": pa.list_(pa.float32()),  # of its tokens; one number if all are the same
             "agent_calls": pa.list_(pa.struct(agent_call)),  # in a rollout's first row; else null
             "agent_call_count": whole,  # of all; there too
-            "unlearned": pa.map_(
-                text, whole
-            ),  # tokens that are no turn's, by the reason; there too
+            "unlearned": pa.map_(text, whole),  # by the reason, tokens of no turn; there too
         }
     )
 

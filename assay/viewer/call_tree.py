@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.agents.records import MOST_CALLS, TEXT
+from assay.agents.tree import LEARNED
 from assay.types import UNJUDGED_CAUSES
 
-LEARNED, UNUSED, UNKNOWN = "learned", "unused", "unknown"
-"""What became of tokens, beside the reasons of an agent's calls: they are learned; their rollout is
-one of an evaluation, or of a group that the learner did not use; the row does not say it."""
+UNUSED, UNKNOWN = "unused", "unknown"
+"""What became of tokens that are neither learned nor left out for a reason of the agent's calls:
+their rollout is one of an evaluation, or of a group that the learner did not use; the row does not
+say it."""
 WORD = 40
 """Characters of a reason or a finish reason; each of ours has fewer."""
 NUMBERS = ("number", "tokens", "characters", "retries", "seconds")
