@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from assay.judge import Job, judge_all
 from assay.sandbox.limits import Limits
 from assay.types import Call, Task, Verdict
 from tests.attacks.driven import ATTACKS, HONEST
-from tests.judge.processes import named
+from tests.judge.processes import named, staying
 from tests.judge.test_languages import INSTALLED
 from tests.sandbox.test_launch import work_folders_left
 
@@ -49,9 +47,5 @@ def test_no_attack_on_calls_passes_and_nothing_is_left(language: str) -> None:
         assert execution.verdict not in (Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED), name
         if name in SPOILED:
             assert (execution.verdict, execution.passed) == (Verdict.FORBIDDEN, 0), name
-    deadline, stay = time.monotonic() + 20, named(*RUNTIMES) - before
-    while stay and time.monotonic() < deadline:
-        time.sleep(0.2)  # another test may run such programs beside this one
-        stay &= named(*RUNTIMES)
-    assert not stay
+    assert not staying(RUNTIMES, before)
     assert work_folders_left() == []

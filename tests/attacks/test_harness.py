@@ -14,7 +14,7 @@ from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 from tests.judge.harnesses import ADDER, MARK, RIGHT, WRONG, needs_cocotb
 from tests.judge.opened import judge_all, take_walls_away
-from tests.judge.processes import named
+from tests.judge.processes import named, staying
 from tests.sandbox.test_launch import WITHOUT
 
 RESULTS = (
@@ -130,7 +130,7 @@ def test_no_attack_passes_and_no_simulator_stays() -> None:
         bad = (Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED)
         assert execution.verdict not in bad, (name, execution)
         assert execution.verdict is EXPECTED.get(name, execution.verdict), name
-    assert named(*SIMULATORS) <= before
+    assert not staying(SIMULATORS, before)
 
 
 @needs_cocotb
@@ -142,7 +142,7 @@ def test_what_goes_on_for_ever_is_stopped(name: str) -> None:
     execution = judged({name: ATTACKS[name]})[name]
     assert execution.verdict not in (Verdict.PASS, Verdict.INFRA, Verdict.UNJUDGED), execution
     assert execution.verdict is EXPECTED.get(name, execution.verdict)
-    assert named(*SIMULATORS) <= before
+    assert not staying(SIMULATORS, before)
 
 
 @needs_cocotb

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from assay.sandbox.processes import Executable
 from assay.sandbox.program import Folder, Program, Result, command
 from assay.sandbox.supervisor_client import Sandbox
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
-from tests.judge.processes import named
+from tests.judge.processes import named, staying
 from tests.sandbox.test_launch import work_folders_left
 
 WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
@@ -71,10 +70,7 @@ def results(request: pytest.FixtureRequest) -> Iterator[dict[str, Result]]:
             await sandbox.close()
 
     yield asyncio.run(run())
-    deadline = time.monotonic() + 20
-    while not named(*RUNTIMES) <= before and time.monotonic() < deadline:
-        time.sleep(0.2)  # another test may run such programs beside this one
-    assert named(*RUNTIMES) <= before
+    assert not staying(RUNTIMES, before)
     assert work_folders_left() == []
 
 

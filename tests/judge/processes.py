@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from assay.sandbox.isolation import probe_isolation
@@ -53,6 +53,17 @@ def named(*names: str) -> set[int]:
             if (folder / "comm").read_text().strip() in names:
                 found.add(int(folder.name))
     return found
+
+
+def staying(names: Collection[str], before: set[int], seconds: float = 20) -> set[int]:
+    """The processes of these names that began since `before` and do not end in time. Those of
+    another test, which runs beside this one, end.
+    """
+    end, stay = time.monotonic() + seconds, named(*names) - before
+    while stay and time.monotonic() < end:
+        time.sleep(0.2)
+        stay &= named(*names)
+    return stay
 
 
 def gone(pids: list[int], seconds: float = 3.0) -> bool:

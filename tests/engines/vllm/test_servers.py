@@ -18,6 +18,7 @@ from assay.engines.vllm.engine import open_vllm
 from assay.engines.vllm.transports.files import Files
 from assay.errors import MachineError, SettingsError
 from assay.rollout.prompter import Prompter
+from assay.types import Completion
 from tests.engines.vllm.conftest import SETTINGS, Desk
 from tests.policies import TASKS, tiny_policy
 
@@ -55,15 +56,22 @@ def test_running_requests_continue_on_new_weights_and_each_token_is_exact_under_
         desk.version: [parameter.detach().clone() for parameter in desk.policy.trainable.values()]
     }
 
-    async def load_meanwhile() -> list[list[int]]:
+    async def load_meanwhile(wait: float) -> list[Completion]:
         work = asyncio.create_task(desk.generate(prompts, Sampling(100)))
-        # Waits double: on any machine, some load meets requests that have tokens already.
-        while not (await asyncio.wait([work], timeout=0.02 * 2 ** len(weights)))[0]:
+        while not (await asyncio.wait([work], timeout=wait))[0]:
             kept = await desk.move()
             weights[desk.version] = kept
-        return await work  # type: ignore[return-value]
+            wait *= 2
+        return await work
 
-    written = desk.run(load_meanwhile())
+    def is_split(completion: Completion) -> bool:
+        return len(set(completion.versions)) > 1
+
+    # On any machine, some wait ends while requests have tokens already.
+    for attempt in range(8):
+        written = desk.run(load_meanwhile(0.02 * 2**attempt))
+        if any(map(is_split, written)):
+            break
     seen: set[int] = set()
     for version, kept in weights.items():
         with torch.no_grad():
@@ -79,7 +87,7 @@ def test_running_requests_continue_on_new_weights_and_each_token_is_exact_under_
                 or completion.tokens[-1] in desk.policy.chat.stop_tokens
             )
     assert len(seen) > 1
-    assert any(len(set(completion.versions)) > 1 for completion in written)
+    assert any(map(is_split, written))
 
 
 def test_a_server_that_keeps_its_old_weights_is_noticed(
