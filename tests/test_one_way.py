@@ -24,7 +24,8 @@ LINES = ("readline", "readuntil", "makefile")
 """Methods by which a process reads another's lines."""
 LISTS = {
     "starts processes": """
-        agents/reaper engines/vllm/reaper engines/vllm/server environments/program
+        agents/reaper engines/vllm/reaper engines/vllm/server environments/mcp_servers
+        environments/program
         judge/cocotb_harness/remote judge/cocotb_harness/run judge/images judge/repository_runner
         languages/__init__ make_tasks/commits make_tasks/snippet_runner make_tasks/trees policy/gguf
         rewards/reward_model sandbox/attack
@@ -48,7 +49,8 @@ LISTS = {
 }
 """By what its modules do. New files are written by `assay.files`, new messages are framed by
 `assay.sandbox.sockets`, and programs run in the sandbox. Lines are for git, and for a command of
-ours that is no program's. `environments/program` starts the user's own agent."""
+ours that is no program's. `environments/program` starts the user's own agent, and
+`environments/mcp_servers` asks the user's Python for its path."""
 
 
 def deeds(tree: ast.AST) -> Iterator[str]:

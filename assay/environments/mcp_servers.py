@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -23,6 +26,9 @@ from assay.tools import Tool
 
 Commands = Mapping[str, Sequence[str]]
 """The commands that start servers, by the names that the user gives to these."""
+PYTHON = re.compile(r"python[\d.]*")
+HOMES = ("pyvenv.cfg", "lib/python3*/os.py")
+"""What the home of an interpreter has: a virtual environment, an installation."""
 START_SECONDS = 60.0
 """How long a server may take to start, and to list its tools."""
 
@@ -32,18 +38,30 @@ def words_of(command: Sequence[str]) -> list[str]:
     whole path, and so is the program, which is found as your shell finds it.
     """
     program = shutil.which(command[0]) or command[0]
+    if "shims" in Path(program).parts and PYTHON.fullmatch(Path(program).name):
+        program = interpreter_of(program)
     return [*map(whole_path, [program, *command[1:]])]
 
 
+@lru_cache(maxsize=16)
+def interpreter_of(shim: str) -> str:
+    """The interpreter that a shim of pyenv, asdf or mise starts; no box has these managers."""
+    question = [shim, "-I", "-c", "import sys; print(sys.executable)"]
+    answer = subprocess.run(
+        question, stdin=subprocess.DEVNULL, check=False, capture_output=True, text=True
+    )
+    return answer.stdout.strip() or shim
+
+
 def shown_files(commands: Commands, folders: Sequence[str]) -> tuple[Path, ...]:
-    """What a box shows read-only: the files that the commands name, the virtual environments of
-    their programs, and `folders`.
+    """What a box shows read-only: the files that the commands name, the homes of their interpreters
+    (virtual environments, and installations outside /usr), and `folders`.
     """
     words = [words_of(command) for command in commands.values()]
     files = [Path(word) for word in chain(*words) if Path(word).is_absolute()]
-    homes = [Path(program).parent.parent for program, *_ in words]
-    homes = [home for home in homes if (home / "pyvenv.cfg").is_file()]
-    return (*homes, *(Path(folder).absolute() for folder in folders), *files)
+    homes = {Path(program).parent.parent for program, *_ in words} - {Path("/"), Path("/usr")}
+    homes = {home for home in homes if any(map(any, map(home.glob, HOMES)))}
+    return (*sorted(homes), *(Path(folder).absolute() for folder in folders), *files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,18 @@ def test_a_call_that_cannot_be_written_is_an_error_and_the_next_one_is_answered(
     in_box(tmp_path, work, roots=shown_files({"memo": [PYTHON, server]}, ()))
 
 
+def test_the_shim_of_a_version_manager_is_the_interpreter_that_it_starts(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shims = tmp_path / "manager" / "shims"
+    shims.mkdir(parents=True)
+    (shims / "python3").write_text(f'#!/bin/sh\nexec {PYTHON} "$@"\n')
+    (shims / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(shims), prepend=":")
+    (memo, *_) = list_tools({"memo": ["python3", server]}, ())
+    assert memo.name == "note"
+
+
 FAILS = {
     "dies": "has ended (exited with status 7)",
     "silent": "gave no answer to tools/call within 1 s",
