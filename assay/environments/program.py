@@ -63,11 +63,7 @@ async def program(
     The file `answer` in its work folder is judged, or what it prints; where the task says that its
     agent reports the reward, nothing is. Up to `at_once` agents run at a time (docs/agents.md).
     """
-    if not command:
-        raise SettingsError(
-            "setting 'environment.command' is missing: name your agent's command, as"
-            " ['python', 'agent.py']"
-        )
+    require_command(command)
     async with agent_folder() as folder:
         work, task_file = folder / "work", folder / "task.txt"
         work.mkdir()
@@ -91,6 +87,15 @@ async def program(
         conversation.submit(text)
     elif program_text := extract.program(conversation.task, text):
         conversation.submit(program_text)
+
+
+def require_command(command: Sequence[str] | str) -> None:
+    """Raises SettingsError where there is none."""
+    if not command:
+        raise SettingsError(
+            "setting 'environment.command' is missing: name your agent's command, as"
+            " ['python', 'agent.py']"
+        )
 
 
 REMOVE = 'rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwX -- "$1"; rm -rf -- "$1"; }'

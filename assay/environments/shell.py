@@ -3,7 +3,6 @@ what came of it, and in the end the change of the work folder is judged. Limits 
 of mini-swe-agent 2.4.6.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -27,11 +26,10 @@ from assay.environments.mcp_servers import (
     shown_files,
 )
 from assay.environments.shell_texts import FORMS, TEXTS, ObservationForm
+from assay.environments.work_box import NO_BYTECODE, OUTPUT_BYTES, last_diff, repository_box
 from assay.errors import DataError, SettingsError
 from assay.files import encodable
-from assay.judge.kinds.repository import shown_spec_of
 from assay.sandbox.box import Box
-from assay.sandbox.box_commit import commit_tree
 from assay.sandbox.program import Ended
 from assay.tools import Tool
 from assay.types import Task, ToolCall
@@ -42,16 +40,13 @@ BASH = Tool(
 )  # fmt: skip
 VARIABLES = {
     "PAGER": "cat", "MANPAGER": "cat", "LESS": "-R", "PIP_PROGRESS_BAR": "off", "TQDM_DISABLE": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    **NO_BYTECODE,
 }  # fmt: skip
-"""Of commands. Agents edit faster than bytecode tells its source's age: an edit of the same length
-in the same second would not run."""
+"""Of commands."""
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """The first line of the output of the command that ends the work."""
 MOST_WRONG = 3
 """Replies in a row without a call that can be run, after which the rollout ends."""
-OUTPUT_BYTES = 4 << 20
-log = logging.getLogger(__name__)
 FAILED = "An error occurred while executing the command"
 NO_ANSWER = "An error occurred while calling the tool"
 
@@ -127,11 +122,8 @@ async def shell(
     if missing(conversation.task, mcp) or check is None:
         await conversation.reply()
         return
-    spec, commands = await shown_spec_of(check), mcp or {}
-    spec = spec._replace(roots=(*spec.roots, *shown_files(commands, mcp_roots)))
-    async with conversation.judge.box(spec) as box:
-        if why := await commit_tree(box):
-            log.warning("task %s: its box has no git repository: %s", conversation.task.id, why)
+    commands = mcp or {}
+    async with repository_box(conversation, check, shown_files(commands, mcp_roots)) as box:
         servers = await reopen_servers(box, commands, conversation.tools)
         place = Workplace(box, servers, seconds, FORMS[observations])
         try:
@@ -216,13 +208,5 @@ async def _run(place: Workplace, command: str) -> tuple[str, str | None]:
 
 
 async def _submit(conversation: Conversation, box: Box, patch: str) -> None:
-    """Submit a patch, or how the work folder differs. Of a diff that cannot be whole, what fits is
-    submitted, and a line says what is left out.
-    """
-    if patch.strip():
-        conversation.submit(patch)
-        return
-    diff, left_out = await box.fitting_diff()
-    if left_out:
-        log.warning("task %s: the submitted diff lacks %s", conversation.task.id, left_out)
-    conversation.submit(diff)
+    """Submit a patch, or how the work folder differs."""
+    conversation.submit(patch if patch.strip() else await last_diff(conversation.task, box))

@@ -4,6 +4,7 @@
 #     name = "program"
 #     command = ["sh", "examples/agents/mini_swe_agent.sh", ".venv-agents/mini-swe-agent/bin/mini"]
 #     answer = "answer.py"
+# Of tasks with repositories, with `name = "program_with_box"` and without `answer`, its commands run in the box of the rollout.
 set -eu
 mini=$1
 shift
@@ -11,9 +12,16 @@ export MSWEA_CONFIGURED=true              # else it asks for its settings when i
 export MSWEA_COST_TRACKING=ignore_errors  # else each call fails, since nobody knows what the policy costs
 export LITELLM_LOCAL_MODEL_COST_MAP=True  # else litellm asks the network for prices at each start
 export MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT=3  # else it tries a refused call for minutes
-task="$(cat "$ASSAY_TASK")
+task=$(cat "$ASSAY_TASK")
+if [ -n "${ASSAY_DOCKER:-}" ]; then
+    # It believes that the box is a container. The box ends commands that take too long.
+    set -- -c swebench.yaml -c environment.executable="$ASSAY_DOCKER" -c environment.image=none \
+        -c environment.cwd="$ASSAY_FOLDER" -c environment.timeout=86400 "$@"
+else
+    task="$task
 
 Write the whole program into the file answer.py."
-# The model's commands have no key with which they could call the policy themselves.
-exec "$mini" -t "$task" -m openai/policy -y --exit-immediately -l 0 -o trajectory.json \
-    -c mini.yaml -c environment.env.OPENAI_API_KEY=none -c environment.env.ANTHROPIC_API_KEY=none "$@"
+    # The model's commands have no key with which they could call the policy themselves.
+    set -- -c mini.yaml -c environment.env.OPENAI_API_KEY=none -c environment.env.ANTHROPIC_API_KEY=none "$@"
+fi
+exec "$mini" -t "$task" -m openai/policy -y --exit-immediately -l 0 -o trajectory.json "$@"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from assay.types import Verdict
 from tests.agents.outside import (
     LANGGRAPH,
     MINI,
@@ -16,6 +19,8 @@ from tests.agents.outside import (
     talk_of,
 )
 from tests.agents.served import chat
+from tests.environments.repositories import repository
+from tests.environments.test_shell import EDIT
 from tests.rollout.talks import RIGHT
 
 pytestmark = pytest.mark.agents
@@ -94,3 +99,21 @@ def test_an_agent_that_reads_calls_from_the_text_needs_a_model_without_tools_onl
     played.require_all_learned()
     assert played.rollout.passed
     assert len(played.samples) == 1
+
+
+def test_an_agent_that_works_in_containers_works_in_the_box_of_a_repository(
+    tmp_path: Path,
+) -> None:
+    texts = [MINI.call("git status --short; cat calc.py"), MINI.call(EDIT), MINI.last]
+    task = repository(tmp_path)
+    played = play(
+        MINI.command(), *map(in_characters, texts), task=task, name="program_with_box"
+    )  # fmt: skip
+    played.require_all_learned()
+    assert len(played.samples) == 1
+    execution = played.rollout.execution
+    assert execution is not None
+    assert execution.verdict is Verdict.PASS
+    (sample,) = played.samples
+    shown = chat().tokenizer.decode(sample.tokens)
+    assert "def twice(a)" in shown

@@ -1,0 +1,92 @@
+"""An outside agent whose commands run in a box: its own process is outside, as in `program`, and
+what its commands leave in the box is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
+
+from assay import extract
+from assay.environments import CallLimits, LocalConversation, environment, repository_tests
+from assay.environments.box_commands import BoxCommands
+from assay.environments.program import (
+    AgentProcess,
+    agent_folder,
+    budget_of,
+    prompt_of,
+    require_calls,
+    require_command,
+    variables_of,
+    words_of,
+)
+from assay.environments.work_box import OUTPUT_BYTES, last_diff, repository_box
+from assay.files import write_atomically
+from assay.sandbox.box import Box
+from assay.sandbox.box_init import BoxSpec
+from assay.types import Task
+
+
+@environment
+async def program_with_box(
+    conversation: LocalConversation,
+    *,
+    command: tuple[str, ...] | str = (),
+    turns: PositiveInt = 50,
+    tokens: PositiveInt | None = None,
+    seconds: PositiveFloat = 900.0,
+    command_seconds: PositiveFloat = 60.0,
+    answer: str = "",
+    paid_roots: Literal["first", "all"] = "first",
+    at_once: PositiveInt = 128,
+) -> None:
+    """Run your own agent as `program` does, with a box for the commands of the model, each for up
+    to `command_seconds`: the programs that ASSAY_BOX and ASSAY_DOCKER name run them there. Of a
+    task with a repository, the box has the repository, and its change is judged; of others, the
+    file `answer` in the box, or what the agent prints (docs/agents.md).
+    """
+    require_command(command)
+    async with agent_folder() as folder:
+        work, task_file = folder / "work", folder / "task.txt"
+        work.mkdir()
+        write_atomically(task_file, prompt_of(conversation.task))
+        limits = CallLimits(turns, seconds, tokens, paid_roots, at_once)
+        async with conversation.endpoint(limits) as endpoint, opened_box(conversation) as box:
+            commands = BoxCommands(box, command_seconds)
+            async with commands.serve(folder) as variables:
+                variables |= variables_of(endpoint, task_file, work) | budget_of(limits)
+                agent = AgentProcess(words_of(command), variables)
+                status = await agent.run(work, seconds)
+            if commands.failure:
+                raise commands.failure
+            require_calls(endpoint, status, agent.stderr, seconds)
+            text = await answer_of(conversation.task, box, agent.stdout, answer)
+    if text:
+        conversation.submit(text)
+
+
+@asynccontextmanager
+async def opened_box(conversation: LocalConversation) -> AsyncIterator[Box]:
+    """A box with the task's repository, or with an empty work folder."""
+    if check := repository_tests(conversation.task):
+        async with repository_box(conversation, check) as box:
+            yield box
+    else:
+        async with agent_folder() as empty, conversation.judge.box(BoxSpec(empty)) as box:
+            yield box
+
+
+async def answer_of(task: Task, box: Box, printed: str, answer: str) -> str:
+    """What is judged: the file `answer`, which is none where it cannot be read; without a name, the
+    change of a repository, or the program in what the agent printed.
+    """
+    if answer:
+        with suppress(OSError):
+            return (await box.read(answer, OUTPUT_BYTES)).decode("utf-8", "replace")
+        return ""
+    if repository_tests(task):
+        return await last_diff(task, box)
+    return extract.program(task, printed) or ""
