@@ -62,8 +62,8 @@ MODULES = {
     " reference",
     "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"
     " page_server single_page",
-    "agents": "reaper canonical calls histories replies tree records renderer session dialects app"
-    " uvicorn_server server",
+    "agents": "reaper box_command canonical calls histories replies tree records renderer session"
+    " dialects app uvicorn_server server",
     "engines": "base completions openai torch vllm open_engine",
     "engines/torch": "sampling prefill fused cuda_graphs layer_cache kv_cache cache_probe"
     " decode_loop engine",

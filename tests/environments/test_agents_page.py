@@ -33,6 +33,7 @@ def test_the_page_names_every_reason_parameter_and_route() -> None:
     rows = set(re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE))
     assert rows >= set(Unlearned)
     named = set(re.findall(r"`(\w+)`", PAGE))
+    assert named >= environments["program_with_box"].parameters.keys()
     assert named >= environments["program"].parameters.keys()
     routes = {route.path for route in build({}).routes if route.path.startswith("/v1")}  # type: ignore[attr-defined]
     assert all(route in PAGE for route in routes)
