@@ -11,7 +11,10 @@ import pytest
 
 from assay.integrations.box_session import CUT, BoxSession, SessionEndedError
 from assay.integrations.lent_box import LentBox
+from tests.integrations.test_lent_box import none_stays
 from tests.sandbox.test_box import needs_namespaces
+
+__all__ = ["none_stays"]
 
 pytestmark = needs_namespaces
 LONG = 30.0

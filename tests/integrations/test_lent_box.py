@@ -24,17 +24,28 @@ from assay.sandbox.isolation import probe_isolation
 from tests.images import make_image
 from tests.sandbox.test_box import TIERS, needs_namespaces, tree
 
-__all__ = ["tree"]
+__all__ = ["none_stays", "tree"]
 SECRET = b"a secret of the machine"
 Work = Callable[[LentBox], Awaitable[None]]
+
+
+def walls_of(tier: str) -> tuple[str, ...]:
+    return tuple(wall for wall in probe_isolation().walls if wall not in TIERS[tier])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def none_stays() -> Iterator[None]:
+    """Ends the processes that fork boxes, which else stay for the next box."""
+    yield
+    for tier in TIERS:
+        asyncio.run(lent_box.boxes_of(os.getpid(), walls_of(tier)).close())
 
 
 @pytest.fixture(params=TIERS)
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each of the kinds of machine on which boxes differ."""
-    known = probe_isolation()
-    walls = tuple(wall for wall in known.walls if wall not in TIERS[request.param])
-    monkeypatch.setattr(lent_box, "probe_isolation", lambda: replace(known, walls=walls))
+    isolation = replace(probe_isolation(), walls=walls_of(request.param))
+    monkeypatch.setattr(lent_box, "probe_isolation", lambda: isolation)
     return str(request.param)
 
 
@@ -366,6 +377,15 @@ def test_what_is_no_folder_is_no_tree(tree: Path) -> None:
         in_box(lambda box: asyncio.sleep(0), tree / "a.txt")
 
 
+def test_a_box_that_cannot_be_opened_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(SandboxError):
+        in_box(lambda box: asyncio.sleep(0), image=tmp_path / "absent")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_machine_without_a_sound_sandbox_lends_none(monkeypatch: pytest.MonkeyPatch) -> None:
     weak = replace(probe_isolation(), tier="D")
     monkeypatch.setattr(lent_box, "probe_isolation", lambda: weak)
@@ -380,6 +400,21 @@ def test_a_closed_box_does_nothing_more(tree: Path) -> None:
         await box.close()
         with pytest.raises(SandboxError, match="has ended"):
             await box.run("true")
+
+    asyncio.run(run())
+
+
+def test_a_call_that_is_cancelled_closes_its_box_and_no_other() -> None:
+    async def run() -> None:
+        first, second = await LentBox.open(), await LentBox.open()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await first.run("sleep 60")
+        with pytest.raises(SandboxError, match="has ended"):
+            await first.run("true")
+        await first.close()
+        assert (await second.run("echo on")).stdout == b"on\n"
+        await second.close()
 
     asyncio.run(run())
 

@@ -20,7 +20,10 @@ from assay.errors import SandboxError
 from assay.integrations import swe_rex
 from assay.integrations.lent_box import LentBox
 from assay.integrations.swe_rex import RuntimeServer, build
+from tests.integrations.test_lent_box import none_stays
 from tests.sandbox.test_box import needs_namespaces
+
+__all__ = ["none_stays"]
 
 pytestmark = needs_namespaces
 KEY = {"X-API-Key": "the key"}
