@@ -28,6 +28,15 @@ CALLS = {
     "assay.algorithms": ("algorithms.md#write-your-own", "algorithm Algorithm"),
     "assay.integrations.trl": ("service.md#trl", "code_reward"),
     "assay.integrations.verl": ("service.md#verl", "compute_score"),
+    "assay.integrations.lent_box": (
+        "lent-boxes.md#from-python",
+        "LentBox.open LentBox.run LentBox.put LentBox.get LentBox.start LentBox.exchange"
+        " LentBox.stop LentBox.close Finished",
+    ),
+    "assay.integrations.box_session": (
+        "lent-boxes.md#from-python",
+        "BoxSession.open BoxSession.run BoxSession.write BoxSession.interrupt BoxSession.close",
+    ),
 }
 """The page that explains a module, and the public names of it."""
 

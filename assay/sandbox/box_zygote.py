@@ -216,8 +216,10 @@ def make_root(settings: BoxSettings) -> str:
     namespaces.pivot()  # links of an image lead nowhere else now
     mount_etc()
     form = mount_tree(settings.spec.folder)
+    for path in settings.spec.writable:
+        own_folder(path, 0o777)
     seal("/", namespaces.ATTR_RDONLY | namespaces.ATTR_NOSUID, namespaces.AT_RECURSIVE)
-    for path in (*WRITABLE, settings.spec.folder):
+    for path in (*WRITABLE, *settings.spec.writable, settings.spec.folder):
         seal(path, 0, cleared=namespaces.ATTR_RDONLY)
     return form
 
