@@ -34,6 +34,10 @@ class SessionAddress:
     """Of this session; it goes into a header, or into the path: /rollout/KEY/v1."""
     session: CallSession
 
+    def begin(self) -> None:
+        """Begin the time of the limits anew: the agent starts now."""
+        self.session.begin()
+
     @property
     def received(self) -> int:
         """Calls so far, answered or not."""

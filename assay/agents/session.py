@@ -130,8 +130,12 @@ class CallSession:
         """By the digest, failed calls that no retry has come for."""
         self._grace, self._most = grace_seconds, most
         self._numbers = count()
-        self._started = time.monotonic()
         self._polite = self._running = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the time of the limits."""
+        self._started = time.monotonic()
 
     @property
     def calls(self) -> int:

@@ -48,6 +48,9 @@ class PolicyEndpoint(Protocol):
     key: str
     """Nobody can guess it. Whoever has it samples for this rollout."""
 
+    def begin(self) -> None:
+        """Begin the time of the limits anew: the agent starts now."""
+
     @property
     def received(self) -> int:
         """Calls so far, answered or not."""

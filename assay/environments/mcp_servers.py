@@ -23,45 +23,68 @@ from assay.sandbox.boxes import Boxes
 from assay.sandbox.isolation import probe_isolation
 from assay.sync import run_sync
 from assay.tools import Tool
+from assay.types import last_words
 
 Commands = Mapping[str, Sequence[str]]
 """The commands that start servers, by the names that the user gives to these."""
 PYTHON = re.compile(r"python[\d.]*")
-HOMES = ("pyvenv.cfg", "lib/python3*/os.py")
-"""What the home of an interpreter has: a virtual environment, an installation."""
+CONFIG = "pyvenv.cfg"
+"""What the folder of a virtual environment has."""
+LIBRARIES = ("lib/python3*", "lib/libpython3*")
+"""What an interpreter needs beside its program."""
 START_SECONDS = 60.0
 """How long a server may take to start, and to list its tools."""
 
 
 def words_of(command: Sequence[str]) -> list[str]:
     """The words of a command, which runs in another folder: those that name a file here are its
-    whole path, and so is the program, which is found as your shell finds it.
+    whole path, and so is the program, which is found as your shell finds it. Raises SettingsError
+    for a shim that starts no interpreter.
     """
     program = shutil.which(command[0]) or command[0]
     if "shims" in Path(program).parts and PYTHON.fullmatch(Path(program).name):
-        program = interpreter_of(program)
+        status = Path(program).stat()
+        program = interpreter_of(program, Path.cwd(), (status.st_ino, status.st_mtime_ns))
     return [*map(whole_path, [program, *command[1:]])]
 
 
 @lru_cache(maxsize=16)
-def interpreter_of(shim: str) -> str:
-    """The interpreter that a shim of pyenv, asdf or mise starts; no box has these managers."""
+def interpreter_of(shim: str, folder: Path, stamp: tuple[int, int]) -> str:
+    """The interpreter that a shim of pyenv, asdf or mise starts in a folder; no box has these
+    managers. stamp: the shim's inode and time. Raises SettingsError where it starts none.
+    """
     question = [shim, "-I", "-c", "import sys; print(sys.executable)"]
-    answer = subprocess.run(
-        question, stdin=subprocess.DEVNULL, check=False, capture_output=True, text=True
-    )
-    return answer.stdout.strip() or shim
+    try:
+        answer = subprocess.run(
+            question, cwd=folder, stdin=subprocess.DEVNULL, check=True, capture_output=True,
+            text=True, timeout=START_SECONDS,
+        )  # fmt: skip
+        path = Path(answer.stdout.splitlines()[-1])
+        path.stat()
+        return str(path)
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        why = last_words(getattr(error, "stderr", None) or str(error), 400)
+        raise SettingsError(
+            f"setting 'environment.mcp': {shim} starts no interpreter ({why}); name its whole path"
+        ) from None
 
 
 def shown_files(commands: Commands, folders: Sequence[str]) -> tuple[Path, ...]:
-    """What a box shows read-only: the files that the commands name, the homes of their interpreters
-    (virtual environments, and installations outside /usr), and `folders`.
+    """What a box shows read-only: the files that the commands name, the virtual environments and
+    the standard libraries of their interpreters, and `folders`.
     """
     words = [words_of(command) for command in commands.values()]
     files = [Path(word) for word in chain(*words) if Path(word).is_absolute()]
-    homes = {Path(program).parent.parent for program, *_ in words} - {Path("/"), Path("/usr")}
-    homes = {home for home in homes if any(map(any, map(home.glob, HOMES)))}
-    return (*sorted(homes), *(Path(folder).absolute() for folder in folders), *files)
+    programs = [Path(program) for program, *_ in words if Path(program).is_absolute()]
+    homes = {each.parent.parent for each in programs if (each.parent.parent / CONFIG).is_file()}
+    real = {each.resolve() for each in programs if PYTHON.fullmatch(each.name)}
+    installed = {each for each in real if each.parent.parent not in (Path("/"), Path("/usr"))}
+    libraries = {
+        found for each in installed for pattern in LIBRARIES
+        for found in each.parent.parent.glob(pattern)
+    }  # fmt: skip
+    shown = (*sorted(homes), *sorted(installed | libraries))
+    return (*shown, *(Path(folder).absolute() for folder in folders), *files)
 
 
 @dataclass(frozen=True, slots=True)

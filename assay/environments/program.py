@@ -171,8 +171,7 @@ def reward_of(
         raise RolloutLostError(f"the agent lost its rollout: {printable(report.lost[:SHOWN])}")
     if report.broken:
         raise UserError(
-            f"environment 'program': the agent cannot run: {printable(report.broken[:SHOWN])};"
-            " fix environment.command"
+            f"the agent cannot run: {printable(report.broken[:SHOWN])}; fix environment.command"
         )
     require_calls(endpoint, status, agent.stderr, seconds)
     if report.reward is None:
@@ -205,7 +204,7 @@ def require_calls(
     did = f"made no good call{refused}" if endpoint.received else "did not call the policy"
     ended = f"was ended after {seconds:g} s" if status is None else f"exited with status {status}"
     raise UserError(
-        f"environment 'program': the command {ended} and {did}: {lines};"
+        f"the agent's command {ended} and {did}: {lines};"
         " fix environment.command (the agent finds the endpoint in OPENAI_BASE_URL and"
         " OPENAI_API_KEY)"
     )

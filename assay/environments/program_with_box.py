@@ -4,8 +4,9 @@ what its commands leave in the box is judged.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
@@ -29,6 +30,8 @@ from assay.sandbox.box import Box
 from assay.sandbox.box_init import BoxSpec
 from assay.types import Task
 
+log = logging.getLogger(__name__)
+
 
 @environment
 async def program_with_box(
@@ -44,9 +47,9 @@ async def program_with_box(
     at_once: PositiveInt = 128,
 ) -> None:
     """Run your own agent as `program` does, with a box for the commands of the model, each for up
-    to `command_seconds`: the programs that ASSAY_BOX and ASSAY_DOCKER name run them there. Of a
-    task with a repository, the box has the repository, and its change is judged; of others, the
-    file `answer` in the box, or what the agent prints (docs/agents.md).
+    to `command_seconds`: the programs that ASSAY_BOX and ASSAY_DOCKER name run them there. The box
+    has the task's repository, if it has one. The file `answer` in the box is judged; without it,
+    how the repository has changed, or what the agent prints (docs/agents.md).
     """
     require_command(command)
     async with agent_folder() as folder:
@@ -59,9 +62,8 @@ async def program_with_box(
             async with commands.serve(folder) as variables:
                 variables |= variables_of(endpoint, task_file, work) | budget_of(limits)
                 agent = AgentProcess(words_of(command), variables)
-                status = await agent.run(work, seconds)
-            if commands.failure:
-                raise commands.failure
+                endpoint.begin()  # not before its box is there
+                status = await commands.beside(agent.run(work, seconds))
             require_calls(endpoint, status, agent.stderr, seconds)
             text = await answer_of(conversation.task, box, agent.stdout, answer)
     if text:
@@ -84,9 +86,11 @@ async def answer_of(task: Task, box: Box, printed: str, answer: str) -> str:
     change of a repository, or the program in what the agent printed.
     """
     if answer:
-        with suppress(OSError):
+        try:
             return (await box.read(answer, OUTPUT_BYTES)).decode("utf-8", "replace")
-        return ""
+        except OSError as error:
+            log.warning("task %s: its agent's answer cannot be read: %s", task.id, error)
+            return ""
     if repository_tests(task):
         return await last_diff(task, box)
     return extract.program(task, printed) or ""

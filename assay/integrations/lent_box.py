@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import posixpath
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +30,6 @@ from assay.sandbox.program import Ended, Result
 
 Command = str | Sequence[str]
 """A program and its words; or text for bash."""
-NOT_STARTED, NOT_FOUND, TIME_OUT, KILLED = 126, 127, 124, 128
-"""Exit statuses by which shells and `timeout` say so; a signal's number is added to the last."""
 SYSTEM = ("/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/tmp")
 """Folders that no option may replace."""
 
@@ -252,18 +248,13 @@ def require_own(paths: Sequence[str]) -> None:
 
 def finished(result: Result, killed: CommandCause) -> Finished:
     """The same for callers outside. killed: the cause where it was ended for what it did."""
-    outputs = result.stdout, result.stderr
+    status, outputs = result.exit_status, (result.stdout, result.stderr)
     if result.error:
-        status = NOT_FOUND if result.error == errno.ENOENT else NOT_STARTED
         why = os.strerror(result.error)
         return Finished(status, *outputs, CommandCause.NOT_STARTED, why, 0, result.error)
-    match result.ended:
-        case Ended.EXITED:
-            return Finished(result.status, *outputs, left_out=result.left_out)
-        case Ended.WALL:
-            status, cause = TIME_OUT, CommandCause.TIME
-        case Ended.MEMORY:
-            status, cause = KILLED + signal.SIGKILL, CommandCause.MEMORY
-        case _:
-            status, cause = KILLED - result.status, killed
-    return Finished(status, *outputs, cause, result.detail, result.left_out)
+    causes = {
+        Ended.EXITED: CommandCause.NONE, Ended.WALL: CommandCause.TIME,
+        Ended.MEMORY: CommandCause.MEMORY,
+    }  # fmt: skip
+    cause = causes.get(result.ended, killed)
+    return Finished(status, *outputs, cause, result.detail if cause else "", result.left_out)

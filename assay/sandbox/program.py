@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import signal
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -9,6 +11,8 @@ from typing import Any, NamedTuple
 from assay.sandbox.limits import INT_DIGITS, LARGE
 from assay.sandbox.sockets import message
 
+NOT_STARTED, NOT_FOUND, TIME_OUT, KILLED = 126, 127, 124, 128
+"""Exit statuses by which shells and `timeout` say so; a signal's number is added to the last."""
 HASH_SEEDS = 5
 """Values of PYTHONHASHSEED that a program may ask for."""
 FETCHED = 17
@@ -177,6 +181,23 @@ class Result(NamedTuple):
     error: int = 0
     """The number of the error for which a command in a box was not started, or what was asked of
     its files not done; 0 where there was none. No command can write it."""
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a command in a box. Where it did not exit, it is what shells and
+        `timeout` say: 124 for time, 126 or 127 for what was not started, 128 and the number of the
+        signal, which is SIGKILL's where it used too much memory.
+        """
+        if self.error:
+            return NOT_FOUND if self.error == errno.ENOENT else NOT_STARTED
+        match self.ended:
+            case Ended.EXITED:
+                return self.status
+            case Ended.WALL:
+                return TIME_OUT
+            case Ended.MEMORY:
+                return KILLED + signal.SIGKILL
+        return KILLED - self.status
 
 
 class SupervisorSettings(NamedTuple):

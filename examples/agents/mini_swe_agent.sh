@@ -4,7 +4,8 @@
 #     name = "program"
 #     command = ["sh", "examples/agents/mini_swe_agent.sh", ".venv-agents/mini-swe-agent/bin/mini"]
 #     answer = "answer.py"
-# Of tasks with repositories, with `name = "program_with_box"` and without `answer`, its commands run in the box of the rollout.
+# With `name = "program_with_box"` its commands run in the box of the rollout. Of a task with a repository, `answer = "patch.txt"` judges
+# the patch that it submits; without `answer`, the work folder is judged as it is in the end.
 set -eu
 mini=$1
 shift
@@ -16,7 +17,7 @@ task=$(cat "$ASSAY_TASK")
 if [ -n "${ASSAY_DOCKER:-}" ]; then
     # It believes that the box is a container. The box ends commands that take too long.
     set -- -c swebench.yaml -c environment.executable="$ASSAY_DOCKER" -c environment.image=none \
-        -c environment.cwd="$ASSAY_FOLDER" -c environment.timeout=86400 "$@"
+        -c environment.cwd="$ASSAY_FOLDER" -c environment.timeout=86400 -c environment.env.BASH_ENV=/dev/null "$@"
 else
     task="$task
 
