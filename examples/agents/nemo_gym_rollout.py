@@ -118,8 +118,8 @@ def reply_to(body: Any, until: float) -> Any:
 
 def items_of(params: Any) -> list[Any]:
     """The dialogue of a row as items."""
-    given = params["input"]
-    return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+    dialogue = params["input"]
+    return [{"role": "user", "content": dialogue}] if isinstance(dialogue, str) else list(dialogue)
 
 
 def for_server(response: Any, items: list[Any]) -> Any:
