@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from assay.errors import MachineError, UserError
-from assay.tasks import task_from_dict
+from assay.registry import load_plugins
+from assay.tasks import load, task_from_dict
 from assay.types import Cause, Task
 from tests.agents.outside import (
     ENVIRONMENTS,
+    EXAMPLES,
     OutsideAgent,
     Played,
     call_text,
@@ -123,7 +125,7 @@ for kind in Shop, Silent, StatefulCounterResourcesServer, ExampleMultiTurnEnv:
     server.setup_exception_middleware(its_app)
     app.mount(f"/{kind.__name__}", its_app)
 listening = socket.create_server(("127.0.0.1", 0))
-print(listening.getsockname()[1], flush=True)
+print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listening])
 '''
 ITEM = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
@@ -144,6 +146,17 @@ def shop_row(ends: Any = None, **params: Any) -> dict[str, Any]:
 
 
 @contextmanager
+def serving(command: list[str], folder: Path | None = None) -> Iterator[str]:
+    """The URL that a server writes once it listens."""
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@contextmanager
 def started() -> Iterator[str]:
     """The URL of a server that was started."""
     NEMO_GYM.command()
@@ -151,12 +164,8 @@ def started() -> Iterator[str]:
         file = Path(folder) / "server.py"
         file.write_text(SERVER)
         command = [str(ENVIRONMENTS / "nemo-gym" / "bin" / "python"), str(file)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            try:
-                yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-            finally:
-                process.kill()
+        with serving(command) as url:
+            yield url
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +265,20 @@ def test_a_server_that_answers_replies_pays_the_sum_of_its_steps(server: str, sa
     assert total(result) == ("cat" in said)
     assert (len(result.rollout.turns), len(result.samples)) == (2, 1)
     assert "<|im_start|>user\nSure?<|im_end|>" in text_of(result)
+
+
+def test_the_calculator_of_the_examples_computes_calls_and_pays_the_right_answer() -> None:
+    load_plugins([EXAMPLES / "calculations.py", EXAMPLES / "calculations_gym.py"])
+    first = load("calculations_gym:test")[0]
+    (right,) = (each.reference for each in load("calculations:test") if each.prompt == first.prompt)
+    python = str(ENVIRONMENTS / "nemo-gym" / "bin" / "python")
+    command = [python, "nemo_gym_server.py", "calculator_gym"]
+    with serving(command, EXAMPLES) as url:
+        for answer, reward in ((right, 1.0), ("none", 0.0)):
+            texts = ["calc: 17 * 3", f"answer: {answer}"]
+            result = played(url, first, texts, "--agent", "gymnasium")
+            assert total(result) == reward
+            assert "= 51" in text_of(result)
 
 
 def test_two_rollouts_at_once_do_not_mix(server: str) -> None:
