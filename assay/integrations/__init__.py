@@ -1,1 +1,1 @@
-"""The judge for others: an HTTP service, and the reward functions of TRL, verl and verifiers."""
+"""The judge for others: an HTTP service, and for TRL, verl, verifiers and NeMo Gym."""

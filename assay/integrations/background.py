@@ -48,6 +48,11 @@ class BackgroundJudge:
         """Judge programs and wait for all; returns executions in the order of the jobs."""
         return self._wait(self._judge.all(jobs))
 
+    async def run_async(self, jobs: Sequence[Job]) -> list[Execution]:
+        """`run` for callers that await, in any event loop."""
+        work = self._judge.all(jobs)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
     def close(self) -> None:
         """End all processes of the judge; may be called again. A forked child leaves them alone."""
         if self._pid == os.getpid() and not self._loop.is_closed():

@@ -58,6 +58,20 @@ def test_an_environment_that_is_there_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / ".venv" / "mine").exists()
 
 
+def test_without_a_newer_python_nemo_gym_is_left_out_and_says_so_in_one_line(
+    tmp_path: Path,
+) -> None:
+    for name in ("Makefile", "constraints-agents"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    words = [str(shutil.which("make")), ".venv-agents/nemo-gym/installed", "PYTHON=false"]
+    paths = {"PATH": str(tmp_path), "HOME": str(tmp_path)}  # where no python3.12 is
+    ended = subprocess.run(words, cwd=tmp_path, env=paths, capture_output=True, text=True)
+    assert ended.returncode == 0
+    (line,) = ended.stdout.splitlines()
+    assert "nemo-gym is left out: it needs Python 3.12" in line
+    assert not (tmp_path / ".venv-agents").exists()
+
+
 def test_bench_runs_every_measurement() -> None:
     shown = subprocess.run(
         ["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True, check=True
