@@ -16,6 +16,8 @@ from assay.make_tasks.value_types import FUNCTIONS, NUMBER, Function, uses_in
 BLOCKS = "body", "orelse", "finalbody"
 MOST_LINES = 6
 """Lines of a branch that goes: nobody forgets a longer one."""
+SMALL = 20
+"""Whole numbers up to which a person is off by one: nobody writes 1001 for 1000."""
 PLAIN = ast.Name | ast.Attribute | ast.Call | ast.Subscript
 PAIRS = (
     "min max", "any all", "startswith endswith", "lstrip rstrip", "lower upper", "find rfind",
@@ -27,6 +29,8 @@ CALLS = {b: a for a, b in map(str.split, PAIRS)} | dict(map(str.split, PAIRS)) |
     "strip": "rstrip", "search": "match", "popleft": "pop", "appendleft": "append",
 }  # fmt: skip
 """Names of functions, and those that stand in their place: they take and return the same types."""
+
+TYPE_TESTS = ("isinstance", "issubclass", "hasattr", "callable")
 
 Operator = Callable[[SourceFile, ast.AST], Edits]
 OPERATORS: dict[str, Operator] = {}
@@ -68,7 +72,7 @@ def comparison(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
-    """`-` for `+`, `//` for `*`, where both sides are numbers; `|` for `&`, but not of types."""
+    """`-` for `+`, `*` for `/`, where both sides are numbers; `|` for `&`, but not of types."""
     if not isinstance(node, ast.BinOp | ast.AugAssign):
         return
     left, right = (getattr(node, name) for name in node._fields[::2])
@@ -101,7 +105,10 @@ def dropped_condition(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def negation(source: SourceFile, node: ast.AST) -> Edits:
-    """`x` for `not x`, and `if not x` for `if x`."""
+    """`x` for `not x`, and `if not x` for `if x`; not of what asks for a type."""
+    inside = getattr(node, "operand", getattr(node, "test", None))
+    if isinstance(inside, ast.Call) and getattr(inside.func, "id", "") in TYPE_TESTS:
+        return
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
     test = getattr(node, "test", None)
@@ -111,8 +118,8 @@ def negation(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def constant(source: SourceFile, node: ast.AST) -> Edits:
-    """A whole number that is off by one, and `True` for `False`; not 0 where it makes no sense, and
-    not a default, which is another operator's.
+    """A whole number that a person takes for another, and `True` for `False`; not 0 where it makes
+    no sense, and not a default, which is another operator's.
     """
     parent = source.parent(node)
     is_step = isinstance(parent, ast.Slice) and parent.step is node
@@ -144,7 +151,7 @@ def removed_branch(source: SourceFile, node: ast.AST) -> Edits:
         for side in (node.body, node.orelse):
             if not _is_none(side):
                 yield source.replaced(node, source.text(side))
-    elif isinstance(node, ast.If) and node.orelse and not _is_essential(node.orelse):
+    elif isinstance(node, ast.If) and node.orelse and not _is_needed(source, node):
         yield Edit(source.line_end(node.body[-1]), source.line_end(node.orelse[-1]), b"")
     for block, statement in _statements(node):
         if isinstance(statement, ast.If) and not _is_case(statement):
@@ -166,15 +173,18 @@ def removed_case(source: SourceFile, node: ast.AST) -> Edits:
         yield from _unwrapped(source, node)
     elif isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Tuple):
         for left, right in pairwise(node.type.elts):
-            rest = b"," if len(node.type.elts) == 2 else b""
-            yield Edit(source.start(left), source.start(right), b"")
-            yield Edit(source.end(left), source.end(right), rest)
+            if len(node.type.elts) == 2:
+                yield source.replaced(node.type, source.text(right))
+                yield source.replaced(node.type, source.text(left))
+            else:
+                yield Edit(source.start(left), source.start(right), b"")
+                yield Edit(source.end(left), source.end(right), b"")
 
 
 @operator
 def dropped_statement(source: SourceFile, node: ast.AST) -> Edits:
     """A call, an assignment to what is bound before, an early `return`, `break` or `continue`
-    goes.
+    goes, but not the only statement of its block.
     """
     if isinstance(node, ast.Module | ast.ClassDef):
         return
@@ -183,8 +193,8 @@ def dropped_statement(source: SourceFile, node: ast.AST) -> Edits:
         is_early = isinstance(statement, ast.Return) and not isinstance(node, Function)
         is_again = isinstance(statement, ast.Assign) and _is_bound_before(source, statement)
         kinds = (ast.AugAssign, ast.Break, ast.Continue)
-        if call or is_early or is_again or isinstance(statement, kinds):
-            yield source.without(statement, len(block) == 1)
+        if len(block) > 1 and (call or is_early or is_again or isinstance(statement, kinds)):
+            yield from _dropped(source, statement)
 
 
 @operator
@@ -227,9 +237,9 @@ def dropped_argument(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def boundary(source: SourceFile, node: ast.AST) -> Edits:
-    """A slice, range or index that is off by one, or a slice that begins at the start."""
+    """A slice, range or index that is off by one; or a slice with an end begins at the start."""
     if isinstance(node, ast.Slice):
-        if node.lower:
+        if node.lower and node.upper:
             yield source.replaced(node.lower, b"")
         places = [(node.lower, b" + 1"), (node.upper, b" - 1")]
     elif isinstance(node, ast.Call) and source.text(node.func) == b"range" and node.args:
@@ -295,12 +305,51 @@ def _other_constant(source: SourceFile, node: ast.Constant) -> Edits:
     if isinstance(node.value, bool):
         yield source.replaced(node, str(not node.value).encode())
     elif type(node.value) is int and source.text(node) == str(node.value).encode():
-        yield source.replaced(node, str(node.value + 1).encode())
         parent = source.parent(node)
         is_sign = isinstance(parent, ast.UnaryOp)
         is_divisor = isinstance(getattr(parent, "op", None), ast.Div | ast.FloorDiv | ast.Mod)
-        if node.value > (1 if is_sign or is_divisor else 0):
-            yield source.replaced(node, str(node.value - 1).encode())
+        least = 1 if is_sign or is_divisor else 0
+        for other in _confused_with(node.value):
+            if other >= least:
+                yield source.replaced(node, str(other).encode())
+
+
+def _confused_with(number: int) -> tuple[int, ...]:
+    """Numbers that a person writes for another: the next ones of a small one, the limit for the
+    power of two beside it, a zero too few.
+    """
+    if number <= SMALL:
+        return number + 1, number - 1
+    if not number & (number - 1):
+        return (number - 1,)
+    if not number & (number + 1):
+        return (number + 1,)
+    return () if number % 100 else (number // 10,)
+
+
+def _is_needed(source: SourceFile, node: ast.If) -> bool:
+    """Whether nobody forgets the `else` or `elif` of an `if`: it is long, or the only thing that a
+    function returns there.
+    """
+    is_last = not _following(source, node)
+    return _is_essential(node.orelse) or (is_last and _returns(node.orelse))
+
+
+def _returns(block: list[ast.stmt]) -> bool:
+    """Whether a block ends by returning a value, as each branch of its last `if` does."""
+    last = block[-1]
+    if isinstance(last, ast.If):
+        return _returns(last.body) or bool(last.orelse and _returns(last.orelse))
+    return isinstance(last, ast.Return) and last.value is not None
+
+
+def _following(source: SourceFile, node: ast.stmt) -> list[ast.stmt]:
+    """What follows a statement in its block, or that of the `if` of which it is the `elif`."""
+    parent = source.parent(node)
+    block = next(block for block, statement in _statements(parent) if statement is node)
+    rest = block[block.index(node) + 1 :]
+    is_elif = isinstance(parent, ast.If) and node in parent.orelse
+    return rest or (_following(source, parent) if is_elif and isinstance(parent, ast.If) else [])
 
 
 def _is_case(node: ast.If) -> bool:
@@ -311,12 +360,18 @@ def _is_case(node: ast.If) -> bool:
 
 
 def _without(source: SourceFile, block: list[ast.stmt], node: ast.If) -> Edits:
-    if (
-        not node.orelse
-        and not source.text(node).startswith(b"elif")
-        and not _is_essential(node.body)
-    ):
-        yield source.without(node, len(block) == 1)
+    is_elif = source.text(node).startswith(b"elif")
+    if len(block) > 1 and not (node.orelse or is_elif or _is_essential(node.body)):
+        yield from _dropped(source, node)
+
+
+def _dropped(source: SourceFile, statement: ast.stmt) -> Edits:
+    """Without a statement and the comment above it, unless `pass` would stand for it: nobody
+    forgets a statement and writes that.
+    """
+    edit = source.without(statement, alone=False)
+    if not edit.new:
+        yield Edit(source.comment_start(edit.start), edit.end, b"")
 
 
 def _is_essential(block: list[ast.stmt]) -> bool:
