@@ -22,6 +22,7 @@ from assay.judge import Job, Judge
 from assay.judge.doctests import docstrings
 from assay.judge.kinds import repository as kind
 from assay.judge.patches import unified
+from assay.make_tasks.diffs import bug_and_repair
 from assay.make_tasks.edits import Change, SourceFile, applied
 from assay.make_tasks.failures import all_crash, changed_lines
 from assay.make_tasks.one_process import REVERSED
@@ -31,6 +32,7 @@ from assay.make_tasks.statement import Reword, exception
 from assay.make_tasks.trees import is_test, name_of, read_tree, source_files
 from assay.make_tasks.trials import limited, run_tests, with_short_failures
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
+from assay.maths.seeds import derive
 from assay.paths import real_path
 from assay.progress import Progress, counted
 from assay.sandbox.program import Ended, Result
@@ -44,11 +46,17 @@ LEAST_SECONDS, SLOWER = 20.0, 5.0
 """Wall time of all tests in one process with a bug: so many seconds, and times what they take on
 right code. A bug that makes them slower is left out.
 """
+MOST_FAILING = 0.5
+"""Share of a package's tests that fail with a bug."""
 SHARE = 0.5
 """Of the time for all tests, what those that are kept take on right code: with a bug, or beside
 other work, they take longer."""
 
 
+REGRESSION_TESTS = 100
+"""Tests of a task that must go on passing. Each is a process whenever a change is judged: with
+hundreds of them that takes many times what the bug's own tests take.
+"""
 PLUGIN = re.compile(r'Error importing plugin "([^"]+)"')
 """What pytest says of a plug-in that is not installed."""
 
@@ -60,7 +68,8 @@ class Fate(StrEnum):
     SAME_CODE = "same code"
     """Its syntax tree is the original's, another bug's, or none; it was not tried."""
     UNNOTICED = "no test fails"
-    ALL_FAIL = "all fail"
+    MOST_FAIL = "most fail"
+    """Nobody who runs the tests once leaves it."""
     CRASHES = "crashes where it is"
     """Each failure is a crash at the changed line: the traceback says what to undo."""
     ONE_PLACE = "one place decides"
@@ -104,9 +113,11 @@ class Maker:
     """Makes tasks of one tree below the folder `home`."""
 
     def __init__(
-        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, reword: Reword
-    ) -> None:
+        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, reword: Reword,
+        most_tests: int = REGRESSION_TESTS,
+    ) -> None:  # fmt: skip
         self._judge, self._home, self._base, self._reword = judge, home, base, reword
+        self._seed, self._most_tests = seed, most_tests
         self._tree = Path(base.tree)
         self.name = self._tree.name
         self._random = random.Random(f"{seed} {self.name}")
@@ -325,8 +336,8 @@ class Maker:
             return Fate.UNNOTICED, None
         if not tests or any(test.outcome not in ("passed", "failed") for test in tests):
             return Fate.BROKEN, None
-        if len(failing) == len(tests):
-            return Fate.ALL_FAIL, None
+        if len(failing) > len(tests) * MOST_FAILING:
+            return Fate.MOST_FAIL, None
         if all_crash(failing.values(), bug.path, changed_lines(bug.change, bug.original)):
             return Fate.CRASHES, None
         for half in bug.halves:
@@ -339,7 +350,6 @@ class Maker:
         self, bug: Bug, failing: dict[str, str], holding: list[str]
     ) -> tuple[Fate, dict[str, Any] | None]:
         """The row of a bug, where it can be stated without its answer and the judge proves it."""
-        texts = {bug.path: bug.original.decode()}, {bug.path: bug.changed.decode()}
         sources = self._sources(failing)
         if sources is None:
             return Fate.NOT_SHOWN, None
@@ -356,17 +366,32 @@ class Maker:
         if is_copied or is_named(report):
             return Fate.ANSWER_SHOWN, None
         reworded = await self._reword(self.name, report)
+        diff, repair = bug_and_repair(bug.path, bug.change, bug.original)
         row = {
             "id": "", "prompt": report if is_named(reworded) else reworded,
             "tree": self._tree.relative_to(self._home).as_posix(),
-            "bug": unified(before | texts[0], after | texts[1]),
-            "test_patch": unified(after, before), "reference": unified(texts[1], texts[0]),
-            "fail_to_pass": list(failing), "pass_to_pass": holding,
+            "bug": unified(before, after) + diff, "test_patch": unified(after, before),
+            "reference": repair, "fail_to_pass": list(failing),
+            "pass_to_pass": self._regression_tests(failing, holding),
             "roots": list(self._base.roots), "seconds": self._base.seconds,
             "pytest_arguments": list(self._base.pytest_arguments),
             "tags": {"package": self.name, "operator": bug.operator},
         }  # fmt: skip
         return await self._proven(row)
+
+    def _regression_tests(self, failing: Collection[str], holding: Sequence[str]) -> list[str]:
+        """The tests of a task that must go on passing: at most so many, half of them from the files
+        of those that fail, as the seed decides.
+        """
+        if len(holding) <= self._most_tests:
+            return list(holding)
+        files = {test.partition("::")[0] for test in failing}
+        draw = random.Random(derive(self._seed, self.name, min(failing)))
+        near = [test for test in holding if test.partition("::")[0] in files]
+        chosen = set(draw.sample(near, min(len(near), self._most_tests // 2)))
+        others = [test for test in holding if test not in chosen]
+        chosen |= set(draw.sample(others, self._most_tests - len(chosen)))
+        return [test for test in holding if test in chosen]
 
     def _sources(self, failing: Collection[str]) -> dict[str, SourceFile] | None:
         """The files of tests; None where one is no Python in UTF-8."""
@@ -436,6 +461,8 @@ class MakeSettings:
     pytest_arguments: tuple[str, ...] = ()
     reference_runs: int = 2
     """How often the tests run without a bug; those that do not always pass are left out."""
+    regression_tests: int = REGRESSION_TESTS
+    """Most tests of a task that must go on passing."""
 
 
 async def make_tasks(
@@ -471,7 +498,7 @@ async def make_tasks(
                     tree, (), (), roots=roots, seconds=settings.seconds,
                     pytest_arguments=settings.pytest_arguments,
                 )  # fmt: skip
-                maker = Maker(judge, home, base, settings.seed, reword)
+                maker = Maker(judge, home, base, settings.seed, reword, settings.regression_tests)
                 with _refusing(name, refused):
                     await maker.start(settings.reference_runs)
                     makers.append(maker)
