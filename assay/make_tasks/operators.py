@@ -5,7 +5,6 @@ what a program does, rarely crash it.
 """
 
 import ast
-import builtins
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -17,19 +16,21 @@ BLOCKS = "body", "orelse", "finalbody"
 MOST_LINES = 6
 """Lines of a branch that goes: nobody forgets a longer one."""
 SMALL = 20
-"""Whole numbers up to which a person is off by one: nobody writes 1001 for 1000."""
+"""Whole numbers below which a person is off by one: nobody writes 1001 for 1000, or 11 for 10."""
 PLAIN = ast.Name | ast.Attribute | ast.Call | ast.Subscript
 PAIRS = (
     "min max", "any all", "startswith endswith", "lstrip rstrip", "lower upper", "find rfind",
     "index rindex", "split rsplit", "partition rpartition", "floor ceil", "union intersection",
-    "fullmatch match", "isdigit isalnum", "setdefault get",
+    "fullmatch match", "isdigit isalnum",
     "removeprefix removesuffix", "ljust rjust", "bisect_left bisect_right",
 )  # fmt: skip
 CALLS = {b: a for a, b in map(str.split, PAIRS)} | dict(map(str.split, PAIRS)) | {
     "strip": "rstrip", "search": "match", "popleft": "pop", "appendleft": "append",
+    "setdefault": "get",
 }  # fmt: skip
 """Names of functions, and those that stand in their place: they take and return the same types."""
 
+ORDER = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 TYPE_TESTS = ("isinstance", "issubclass", "hasattr", "callable")
 
 Operator = Callable[[SourceFile, ast.AST], Edits]
@@ -65,14 +66,15 @@ def sites(source: SourceFile, root: ast.AST | None = None) -> Iterator[tuple[str
 
 @operator
 def comparison(source: SourceFile, node: ast.AST) -> Edits:
-    """`<` for `<=`, `==` for `!=`, `is` for `is not`."""
-    if isinstance(node, ast.Compare):
+    """`<` for `<=`; `==` for `!=` and `is` for `is not`, but not of one case among several."""
+    is_order = isinstance(node, ast.Compare) and isinstance(node.ops[0], ORDER)
+    if isinstance(node, ast.Compare) and (is_order or not _is_one_of_several(source, node)):
         yield from source.tokens([node.left, *node.comparators], node.ops)
 
 
 @operator
 def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
-    """`-` for `+`, `*` for `/`, where both sides are numbers; `|` for `&`, but not of types."""
+    """`-` for `+`, `*` for `/`, where both sides are numbers; `|` for `&` of sets."""
     if not isinstance(node, ast.BinOp | ast.AugAssign):
         return
     left, right = (getattr(node, name) for name in node._fields[::2])
@@ -80,7 +82,7 @@ def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
     if isinstance(node.op, ast.Add | ast.Sub):
         is_kept = NUMBER in types and types <= {NUMBER, ""}
     elif isinstance(node.op, ast.BitOr | ast.BitAnd):
-        is_kept = types <= {NUMBER, "set", "bool", ""} and not (_is_type(left) or _is_type(right))
+        is_kept = "set" in types
     else:
         is_kept = types == {NUMBER}
     if is_kept:
@@ -89,9 +91,13 @@ def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def connective(source: SourceFile, node: ast.AST) -> Edits:
-    """`or` for `and`, and the other way round, between conditions; `x or default` stays."""
+    """`or` for `and`, and the other way round, between conditions; `x or default` stays, and so
+    does a guard: `a is not None and a.b`.
+    """
     if isinstance(node, ast.BoolOp) and _is_condition(source, node):
-        yield from source.tokens(node.values, [node.op] * (len(node.values) - 1))
+        for left, right in pairwise(node.values):
+            if not _is_guard(left, right):
+                yield from source.tokens([left, right], [node.op])
 
 
 @operator
@@ -105,9 +111,12 @@ def dropped_condition(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def negation(source: SourceFile, node: ast.AST) -> Edits:
-    """`x` for `not x`, and `if not x` for `if x`; not of what asks for a type."""
+    """`x` for `not x`, and `if not x` for `if x`; not of what asks for a type, and not of one case
+    among several.
+    """
     inside = getattr(node, "operand", getattr(node, "test", None))
-    if isinstance(inside, ast.Call) and getattr(inside.func, "id", "") in TYPE_TESTS:
+    is_type_test = isinstance(inside, ast.Call) and getattr(inside.func, "id", "") in TYPE_TESTS
+    if is_type_test or (inside and _is_one_of_several(source, inside)):
         return
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
@@ -218,8 +227,11 @@ def swapped_arguments(source: SourceFile, node: ast.AST) -> Edits:
         for left, right in pairwise(node.args):
             uses = uses_in(source.scope(node, *FUNCTIONS))
             is_alike = uses.get(name_of(left), set()) & uses.get(name_of(right), set())
-            if isinstance(left, ast.Constant) != isinstance(right, ast.Constant):
-                continue  # nobody takes a variable for a literal
+            are_literals = [isinstance(side, ast.Constant) for side in (left, right)]
+            if any(are_literals) and not (
+                all(are_literals) and isinstance(node.func, ast.Attribute)
+            ):
+                continue  # nobody takes a variable for a literal, or a label for another
             if (source.type_of(left) or is_alike) and source.type_of(left) == source.type_of(right):
                 middle = source.data[source.end(left) : source.start(right)]
                 swapped = source.text(right) + middle + source.text(left)
@@ -282,14 +294,29 @@ def _is_script(source: SourceFile, node: ast.AST) -> bool:
     return isinstance(node, ast.If) and b"__name__" in source.text(node.test)
 
 
-def _is_type(node: ast.expr) -> bool:
-    """Whether an expression may be a type, as in `int | None`."""
-    name = str(getattr(node, "id", getattr(node, "attr", "")))
-    return _is_none(node) or (name[:1].isupper() and not name.isupper()) or name in dir(builtins)
+def _is_guard(left: ast.expr, right: ast.expr) -> bool:
+    """Whether a condition says of something that another uses that it is there, or its type."""
+    test = left.operand if isinstance(left, ast.UnaryOp) else left
+    if isinstance(test, ast.Call) and name_of(test.func) in TYPE_TESTS:
+        guarded: ast.expr = test.args[0] if test.args else test
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot | ast.In):
+        guarded = test.left
+    else:
+        guarded = test
+    return ast.unparse(guarded) in map(ast.unparse, ast.walk(right))
 
 
 def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_one_of_several(source: SourceFile, node: ast.expr) -> bool:
+    """Whether an expression is the condition of one branch beside an `elif`: nobody inverts it."""
+    parent = source.parent(node)
+    if not isinstance(parent, ast.If) or parent.test is not node:
+        return False
+    others = (*parent.orelse[:1], parent)
+    return any(source.text(other).startswith(b"elif") for other in others)
 
 
 def _is_condition(source: SourceFile, node: ast.BoolOp) -> bool:
@@ -308,8 +335,9 @@ def _other_constant(source: SourceFile, node: ast.Constant) -> Edits:
         parent = source.parent(node)
         is_sign = isinstance(parent, ast.UnaryOp)
         is_divisor = isinstance(getattr(parent, "op", None), ast.Div | ast.FloorDiv | ast.Mod)
+        is_shift = isinstance(getattr(parent, "op", None), ast.LShift | ast.RShift)
         least = 1 if is_sign or is_divisor else 0
-        for other in _confused_with(node.value):
+        for other in () if is_shift else _confused_with(node.value):
             if other >= least:
                 yield source.replaced(node, str(other).encode())
 
@@ -318,7 +346,7 @@ def _confused_with(number: int) -> tuple[int, ...]:
     """Numbers that a person writes for another: the next ones of a small one, the limit for the
     power of two beside it, a zero too few.
     """
-    if number <= SMALL:
+    if number < SMALL and (number % 10 or not number):
         return number + 1, number - 1
     if not number & (number - 1):
         return (number - 1,)
@@ -487,14 +515,16 @@ def _others(source: SourceFile, scope: ast.AST, nodes: list[ast.AST]) -> Edits:
 
 
 def _meets_itself(source: SourceFile, node: ast.AST, other: str) -> bool:
-    """Whether a name in the place of a node would stand beside itself, as in `x == x` and `for x in
-    x`; or the node is where a name has its own: `f(x=x)`, `self.x = x`.
+    """Whether a name in the place of a node would stand beside itself, as in `x == x`, `x.f(x)` and
+    `for x in x`; or the node is where a name has its own: `f(x=x)`, `self.x = x`.
     """
     parent = source.parent(node)
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent]
     if any(getattr(part, "arg", getattr(part, "attr", "")) == name_in(node) for part in targets):
         return True
-    binds = isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension | ast.Assign)
+    is_whole = isinstance(
+        parent, ast.For | ast.AsyncFor | ast.comprehension | ast.Assign | ast.expr
+    )
     siblings = (child for child in ast.iter_child_nodes(parent) if child is not node)
-    parts = (part for child in siblings for part in (ast.walk(child) if binds else [child]))
+    parts = (part for child in siblings for part in (ast.walk(child) if is_whole else [child]))
     return any(hasattr(part, "lineno") and source.text(part) == other.encode() for part in parts)
