@@ -14,10 +14,8 @@ Change = tuple["Edit", ...]
 COMMENT = rb"#[^\r\n]*"
 TOKENS: dict[type[ast.AST], tuple[bytes, bytes]] = {
     ast.Lt: (rb"<", b"<="), ast.LtE: (rb"<=", b"<"), ast.Gt: (rb">", b">="),
-    ast.GtE: (rb">=", b">"), ast.Eq: (rb"==", b"!="), ast.NotEq: (rb"!=", b"=="),
-    ast.Is: (rb"is", b"is not"), ast.IsNot: (rb"is\s+not", b"is"),
-    ast.In: (rb"in", b"not in"), ast.NotIn: (rb"not\s+in", b"in"),
-    ast.Add: (rb"\+", b"-"), ast.Sub: (rb"-", b"+"),
+    ast.GtE: (rb">=", b">"), ast.NotEq: (rb"!=", b"=="), ast.IsNot: (rb"is\s+not", b"is"),
+    ast.NotIn: (rb"not\s+in", b"in"), ast.Add: (rb"\+", b"-"), ast.Sub: (rb"-", b"+"),
     ast.Div: (rb"/", b"*"), ast.Pow: (rb"\*\*", b"*"),
     ast.BitOr: (rb"\|", b"&"), ast.BitAnd: (rb"&", b"|"), ast.BitXor: (rb"\^", b"|"),
     ast.And: (rb"and", b"or"), ast.Or: (rb"or", b"and"),

@@ -30,7 +30,6 @@ CALLS = {b: a for a, b in map(str.split, PAIRS)} | dict(map(str.split, PAIRS)) |
 }  # fmt: skip
 """Names of functions, and those that stand in their place: they take and return the same types."""
 
-ORDER = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 TYPE_TESTS = ("isinstance", "issubclass", "hasattr", "callable")
 
 Operator = Callable[[SourceFile, ast.AST], Edits]
@@ -66,9 +65,10 @@ def sites(source: SourceFile, root: ast.AST | None = None) -> Iterator[tuple[str
 
 @operator
 def comparison(source: SourceFile, node: ast.AST) -> Edits:
-    """`<` for `<=`; `==` for `!=` and `is` for `is not`, but not of one case among several."""
-    is_order = isinstance(node, ast.Compare) and isinstance(node.ops[0], ORDER)
-    if isinstance(node, ast.Compare) and (is_order or not _is_one_of_several(source, node)):
+    """`<` for `<=` and the other way round; `==` for `!=`, `is` for `is not`, `in` for `not in`:
+    people forget a `not`, and rarely write one too many.
+    """
+    if isinstance(node, ast.Compare):
         yield from source.tokens([node.left, *node.comparators], node.ops)
 
 
@@ -111,18 +111,11 @@ def dropped_condition(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def negation(source: SourceFile, node: ast.AST) -> Edits:
-    """`x` for `not x`, and `if not x` for `if x`; not of what asks for a type, and not of one case
-    among several.
-    """
-    inside = getattr(node, "operand", getattr(node, "test", None))
-    is_type_test = isinstance(inside, ast.Call) and getattr(inside.func, "id", "") in TYPE_TESTS
-    if is_type_test or (inside and _is_one_of_several(source, inside)):
-        return
+    """`x` for `not x`, but not of what asks for a type."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
-    test = getattr(node, "test", None)
-    if isinstance(test, PLAIN) and not isinstance(node, ast.Assert):
-        yield source.replaced(test, b"not " + source.text(test))
+        call = node.operand if isinstance(node.operand, ast.Call) else None
+        if not call or name_of(call.func) not in TYPE_TESTS:
+            yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
 
 
 @operator
@@ -310,15 +303,6 @@ def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _is_one_of_several(source: SourceFile, node: ast.expr) -> bool:
-    """Whether an expression is the condition of one branch beside an `elif`: nobody inverts it."""
-    parent = source.parent(node)
-    if not isinstance(parent, ast.If) or parent.test is not node:
-        return False
-    others = (*parent.orelse[:1], parent)
-    return any(source.text(other).startswith(b"elif") for other in others)
-
-
 def _is_condition(source: SourceFile, node: ast.BoolOp) -> bool:
     """Whether only the truth of an expression counts, as in `if`, or each part is a bool."""
     parent: ast.AST = node
@@ -336,8 +320,9 @@ def _other_constant(source: SourceFile, node: ast.Constant) -> Edits:
         is_sign = isinstance(parent, ast.UnaryOp)
         is_divisor = isinstance(getattr(parent, "op", None), ast.Div | ast.FloorDiv | ast.Mod)
         is_shift = isinstance(getattr(parent, "op", None), ast.LShift | ast.RShift)
+        is_count = isinstance(parent, ast.AugAssign) and node.value == 1
         least = 1 if is_sign or is_divisor else 0
-        for other in () if is_shift else _confused_with(node.value):
+        for other in () if is_shift or is_count else _confused_with(node.value):
             if other >= least:
                 yield source.replaced(node, str(other).encode())
 
