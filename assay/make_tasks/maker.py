@@ -83,7 +83,7 @@ class Fate(StrEnum):
     ANSWER_SHOWN = "answer shown"
     """The original code stands elsewhere in the tree or in the statement."""
     NOT_SHOWN = "no statement"
-    """No failing test can be shown as code."""
+    """No short program shows it."""
     UNPROVEN = "unproven"
     """The judge does not pass the original code."""
 

@@ -1,4 +1,4 @@
-"""Finds what to say of a bug: a program that shows it, or else a description of its failure."""
+"""Finds what to say of a bug: a program that shows it, or else an example of its documentation."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -10,13 +10,10 @@ from assay.make_tasks.edits import SourceFile
 from assay.make_tasks.snippets import Demonstration, Snippet, is_runnable, snippets, tells
 from assay.make_tasks.statement import (
     body,
-    description,
     documented,
-    exception,
     issue,
     leaks,
     names_test,
-    plain_error,
 )
 from assay.make_tasks.trees import source_files
 from assay.make_tasks.trials import Files, run_snippets, run_tests
@@ -36,7 +33,7 @@ class Reports:
     async def of(
         self, files: Files, failing: Mapping[str, str], sources: Mapping[str, SourceFile]
     ) -> str:
-        """A statement of what fails where these files differ; empty where nothing can be said that
+        """A statement of what fails where these files differ; empty where no program shows it that
         names no test. `failing` has what pytest says of each test, `sources` the tests' files.
         Raises SandboxError.
         """
@@ -58,14 +55,7 @@ class Reports:
             report = issue(self._name, demonstration)
             if not names_test(report, hidden):
                 return report
-        if text := documented(self._name, examples, failing):
-            return text
-        errors = {test: plain_error(exception(failing[test])) for test in hidden}
-        plain = [test for test in hidden if errors[test]]
-        first = min(plain, key=lambda test: (len(errors[test]), errors[test]), default="")
-        calls = [step["name"] for step in steps.get(first, [])[::-1]]
-        text = description(self._name, errors.get(first, ""), calls)
-        return "" if names_test(text, hidden) else text
+        return documented(self._name, examples, failing)
 
     async def _differing(
         self, programs: list[Snippet], files: Files

@@ -13,14 +13,12 @@ from assay.make_tasks.statement import (
     INSTRUCTION,
     MOST_LINES,
     body,
-    description,
     documented,
     exception,
     issue,
     leaks,
     names_test,
     open_wording,
-    plain_error,
 )
 from tests.endpoints import endpoint, reply
 
@@ -127,26 +125,6 @@ def test_text_with_a_fence_is_shown_in_a_longer_one() -> None:
     snippet = Snippet("print(1)", "f")
     shown = issue("pkg", Demonstration(snippet, {"output": "```\n", "error": ""}, {}))
     assert "````\n```\n````" in shown
-
-
-def test_a_description_says_the_exception_or_the_values_and_quotes_no_code() -> None:
-    for error, says in (
-        ("TypeError: no", "It fails with:\n\n```\nTypeError: no\n```"),
-        ("AssertionError: assert 3 == [1]\n +  where 3 = f(2)",
-         "Two values should be equal, but are 3 and [1]."),
-        ("AssertionError: 2 != 1", "Two values should be equal, but are 2 and 1."),
-        ("Failed: DID NOT RAISE <class 'KeyError'>",
-         "It should raise <class 'KeyError'>, and does not."),
-    ):  # fmt: skip
-        assert plain_error(error) == says
-    for error in (
-        "assert pkg.f(x) == 3", "AssertionError: assert f(1)", "", "AssertionError: assert 3 != 3",
-        "AssertionError: 3 == 3",
-    ):  # fmt: skip
-        assert plain_error(error) == ""
-    text = description("pkg", plain_error("TypeError: no"), ["f", "f", "g"])
-    assert "calls `f`, `g`. It fails with:\n\n```\nTypeError: no\n```\n\nFind" in text
-    assert description("pkg", "", ["f"]) == ""
 
 
 def test_code_that_has_a_line_of_the_test_leaks() -> None:
