@@ -7,6 +7,7 @@ result of an earlier call. A call with any other value has no expression.
 
 from __future__ import annotations
 
+import builtins
 import copy
 import importlib
 import inspect
@@ -310,6 +311,8 @@ class Recorder:
                     return f"{module.__name__}:{name}"
         home = str(getattr(value, "__module__", ""))
         name = str(getattr(value, "__qualname__", ""))
+        if name and getattr(builtins, name, None) is value:
+            return f"builtins:{name}"
         is_standard = home == "builtins" or home.partition(".")[0] in getattr(
             sys, "stdlib_module_names", ("collections", "operator", "math", "functools", "io")
         )

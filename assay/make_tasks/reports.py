@@ -1,6 +1,6 @@
 """Finds what to say of a bug: a program that shows it, or else an example of its documentation."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,14 +44,13 @@ class Reports:
         codes = [body(sources[test.partition("::")[0]], test) for test in hidden]
         tests = sorted(failing, key=lambda test: (len(failing[test]), test))[:MOST_TESTS]
         base = replace(self._base, fail_to_pass=tuple(tests))
-        _, steps, _ = await run_tests(self._judge, base, tests, recorded=self._source_files)
-        programs = [
-            program for program in sorted(
-                {program for each in steps.values() for program in snippets(each)},
-                key=lambda program: program.cost,
-            ) if is_runnable(program) and not leaks(program.code, codes)
-        ]  # fmt: skip
-        async for demonstration in self._differing(programs[:MOST_SNIPPETS], files):
+        _, steps, _ = await run_tests(self._judge, base, tests, files, recorded=self._source_files)
+        programs = nearest(
+            [program for program in snippets(each)
+             if is_runnable(program) and not leaks(program.code, codes)]
+            for each in steps.values()
+        )  # fmt: skip
+        async for demonstration in self._differing(programs, files):
             report = issue(self._name, demonstration)
             if not names_test(report, hidden):
                 return report
@@ -77,3 +76,15 @@ class Reports:
         for demonstration, again, right in zip(differing, actual, expected, strict=True):
             if tells(demonstration.actual, again) and tells(demonstration.expected, right):
                 yield demonstration
+
+
+def nearest(programs: Iterable[Sequence[Snippet]]) -> list[Snippet]:
+    """Of the programs of each test, in the order of their last calls, at most MOST_SNIPPETS, those
+    nearest to its failure; the shortest first.
+    """
+    places: dict[Snippet, int] = {}
+    for each in programs:
+        for place, program in enumerate(reversed(each)):
+            places[program] = min(place, places.get(program, place))
+    chosen = sorted(places, key=lambda program: (places[program], program.cost))[:MOST_SNIPPETS]
+    return sorted(chosen, key=lambda program: program.cost)

@@ -114,6 +114,7 @@ def texts(kit: Any, code: str) -> list[str]:
         ("kit.add(2, sign=3)", ["add(2, sign=3)"]),
         ("kit.inner(kit.EMPTY); kit.inner(int); kit.inner(kit.Box)",
          ["inner(EMPTY)", "inner(int)", "inner(Box)"]),
+        ("kit.inner(open)", ["inner(open)"]),
         ("kit.inner(lambda: 1)", [""]),
         ("list(kit.numbers(3))", ["numbers(3)"]),
         ("kit.cached(4)", ["cached(4)"]),
@@ -130,6 +131,11 @@ def texts(kit: Any, code: str) -> list[str]:
 )  # fmt: skip
 def test_a_call_is_written_as_what_makes_it_again(kit: Any, code: str, expected: list[str]) -> None:
     assert texts(kit, code) == expected
+
+
+def test_a_built_in_function_needs_no_import(kit: Any) -> None:
+    steps = Recorder({str(kit.__file__)}).record(lambda: kit.inner(open))
+    assert [step["imports"] for step in steps] == [["from recorded_kit import inner"]]
 
 
 def test_a_subclass_of_the_test_s_own_cannot_be_written(kit: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from assay.errors import SettingsError
 from assay.make_tasks.edits import SourceFile
+from assay.make_tasks.reports import MOST_SNIPPETS, nearest
 from assay.make_tasks.snippets import Demonstration, Snippet, snippets
 from assay.make_tasks.statement import (
     INSTRUCTION,
@@ -119,6 +120,17 @@ def test_an_issue_says_what_the_program_does_and_should_do() -> None:
     assert "It does not end within a few seconds." in issue(
         "pkg", Demonstration(snippet, {}, right)
     )
+
+
+def test_programs_nearest_to_the_failure_of_each_test_are_tried_and_the_shortest_first() -> None:
+    many = [Snippet(f"print({'1' * number})", "f") for number in range(1, 80)]
+    other = [Snippet("print('a long one, and near')", "g")]
+    found = nearest([many, other])
+    assert len(found) == MOST_SNIPPETS
+    assert other[0] in found
+    assert found == sorted(found, key=lambda program: program.cost)
+    assert many[-1] in found
+    assert many[0] not in found
 
 
 def test_text_with_a_fence_is_shown_in_a_longer_one() -> None:
