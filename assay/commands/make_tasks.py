@@ -72,7 +72,7 @@ def make_tasks(
             help="Most tests of a task that must go on passing (pass_to_pass); the seed"
             " draws them, half from the files of failing tests.",
         ),
-    ] = 100,
+    ] = 50,
     url: Url = "",
     model: Annotated[str, typer.Option(help="The endpoint's model.")] = "",
     slots: options.Slots = None,

@@ -53,7 +53,7 @@ SHARE = 0.5
 other work, they take longer."""
 
 
-REGRESSION_TESTS = 100
+REGRESSION_TESTS = 50
 """Tests of a task that must go on passing. Each is a process whenever a change is judged: with
 hundreds of them that takes many times what the bug's own tests take.
 """

@@ -64,16 +64,12 @@ class Reports:
             return
         expected = await run_snippets(self._judge, self._base, programs)
         actual = await run_snippets(self._judge, self._base, programs, files)
-        differing = [
-            Demonstration(*parts) for parts in zip(programs, actual, expected, strict=True)
-            if parts[1] != parts[2] and parts[2]
-        ][:CONFIRMED]  # fmt: skip
-        if not differing:
+        if not (found := differing(programs, actual, expected)):
             return
-        programs = [demonstration.snippet for demonstration in differing]
+        programs = [demonstration.snippet for demonstration in found]
         expected = await run_snippets(self._judge, self._base, programs, seed=1)
         actual = await run_snippets(self._judge, self._base, programs, files, seed=1)
-        for demonstration, again, right in zip(differing, actual, expected, strict=True):
+        for demonstration, again, right in zip(found, actual, expected, strict=True):
             if tells(demonstration.actual, again) and tells(demonstration.expected, right):
                 yield demonstration
 
@@ -88,3 +84,17 @@ def nearest(programs: Iterable[Sequence[Snippet]]) -> list[Snippet]:
             places[program] = min(place, places.get(program, place))
     chosen = sorted(places, key=lambda program: (places[program], program.cost))[:MOST_SNIPPETS]
     return sorted(chosen, key=lambda program: program.cost)
+
+
+def differing(
+    programs: Sequence[Snippet],
+    actual: Sequence[Mapping[str, str]],
+    expected: Sequence[Mapping[str, str]],
+) -> list[Demonstration]:
+    """The first CONFIRMED programs that do one thing and should do another. Those that print an
+    address do so in every run, and tell nothing.
+    """
+    return [
+        Demonstration(*parts) for parts in zip(programs, actual, expected, strict=True)
+        if parts[1] != parts[2] and all(tells(part, part) for part in parts[1:])
+    ][:CONFIRMED]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from assay.errors import SettingsError
 from assay.make_tasks.edits import SourceFile
-from assay.make_tasks.reports import MOST_SNIPPETS, nearest
+from assay.make_tasks.reports import MOST_SNIPPETS, differing, nearest
 from assay.make_tasks.snippets import Demonstration, Snippet, snippets
 from assay.make_tasks.statement import (
     INSTRUCTION,
@@ -131,6 +131,16 @@ def test_programs_nearest_to_the_failure_of_each_test_are_tried_and_the_shortest
     assert found == sorted(found, key=lambda program: program.cost)
     assert many[-1] in found
     assert many[0] not in found
+
+
+def test_programs_that_print_an_address_take_no_other_s_place() -> None:
+    programs = [Snippet(f"print({number})", "f") for number in range(6)]
+    actual = [{"output": f"<object at 0x7f12345678{number}>", "error": ""} for number in range(6)]
+    expected = [result | {"output": "<object at 0x7f87654321>"} for result in actual]
+    actual[5], expected[5] = {"output": "", "error": "StopIteration"}, {"output": "1", "error": ""}
+    assert differing(programs, actual, expected) == [
+        Demonstration(programs[5], actual[5], expected[5])
+    ]
 
 
 def test_text_with_a_fence_is_shown_in_a_longer_one() -> None:
