@@ -372,26 +372,12 @@ class Maker:
             "tree": self._tree.relative_to(self._home).as_posix(),
             "bug": unified(before, after) + diff, "test_patch": unified(after, before),
             "reference": repair, "fail_to_pass": list(failing),
-            "pass_to_pass": self._regression_tests(failing, holding),
+            "pass_to_pass": drawn(holding, failing, self._most_tests, self._seed),
             "roots": list(self._base.roots), "seconds": self._base.seconds,
             "pytest_arguments": list(self._base.pytest_arguments),
             "tags": {"package": self.name, "operator": bug.operator},
         }  # fmt: skip
         return await self._proven(row)
-
-    def _regression_tests(self, failing: Collection[str], holding: Sequence[str]) -> list[str]:
-        """The tests of a task that must go on passing: at most so many, half of them from the files
-        of those that fail, as the seed decides.
-        """
-        if len(holding) <= self._most_tests:
-            return list(holding)
-        files = {test.partition("::")[0] for test in failing}
-        draw = random.Random(derive(self._seed, self.name, min(failing)))
-        near = [test for test in holding if test.partition("::")[0] in files]
-        chosen = set(draw.sample(near, min(len(near), self._most_tests // 2)))
-        others = [test for test in holding if test not in chosen]
-        chosen |= set(draw.sample(others, self._most_tests - len(chosen)))
-        return [test for test in holding if test in chosen]
 
     def _sources(self, failing: Collection[str]) -> dict[str, SourceFile] | None:
         """The files of tests; None where one is no Python in UTF-8."""
@@ -439,6 +425,19 @@ def within(seconds: dict[str, float], most: float) -> list[str]:
         if total <= most:
             chosen_tests.append(test)
     return chosen_tests
+
+
+def drawn(holding: Sequence[str], failing: Collection[str], most: int, seed: int) -> list[str]:
+    """At most so many of the tests that hold, half of them from the files of those that fail."""
+    if len(holding) <= most:
+        return list(holding)
+    draw = random.Random(derive(seed, *sorted(failing)))
+    files = {test.partition("::")[0] for test in failing}
+    near = [test for test in holding if test.partition("::")[0] in files]
+    chosen_tests = set(draw.sample(near, min(len(near), most // 2)))
+    others = [test for test in holding if test not in chosen_tests]
+    chosen_tests |= set(draw.sample(others, most - len(chosen_tests)))
+    return [test for test in holding if test in chosen_tests]
 
 
 def _function(test: str) -> str:
