@@ -91,10 +91,13 @@ def differing(
     actual: Sequence[Mapping[str, str]],
     expected: Sequence[Mapping[str, str]],
 ) -> list[Demonstration]:
-    """The first CONFIRMED programs that do one thing and should do another. Those that print an
-    address do so in every run, and tell nothing.
+    """The first CONFIRMED programs that do one thing and should do another, those that should fail
+    last. Those that print an address do so in every run, and tell nothing.
     """
-    return [
+    found = [
         Demonstration(*parts) for parts in zip(programs, actual, expected, strict=True)
         if parts[1] != parts[2] and all(tells(part, part) for part in parts[1:])
-    ][:CONFIRMED]  # fmt: skip
+    ]  # fmt: skip
+    return sorted(found, key=lambda demonstration: bool(demonstration.expected["error"]))[
+        :CONFIRMED
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 import textwrap
@@ -138,6 +139,11 @@ def test_a_built_in_function_needs_no_import(kit: Any) -> None:
     assert [step["imports"] for step in steps] == [["from recorded_kit import inner"]]
 
 
+def test_a_function_of_python_s_is_imported_from_its_public_module(kit: Any) -> None:
+    steps = Recorder({str(kit.__file__)}).record(lambda: kit.inner(operator.add))
+    assert "from operator import add" in steps[0]["imports"]
+
+
 def test_a_subclass_of_the_test_s_own_cannot_be_written(kit: Any) -> None:
     code = "class Mine(kit.Box):\n  pass\nb = Mine(1)\nb.half\n"
     steps = Recorder({str(kit.__file__)}).record(lambda: exec(code, {"kit": kit}))
@@ -156,6 +162,7 @@ def test_programs_of_recorded_calls_do_what_the_test_saw(kit: Any) -> None:
 def test_a_program_that_raises_is_told_by_its_exception_and_one_that_hangs_by_nothing() -> None:
     assert in_fork("print(1)\nraise KeyError('a')") == {"output": "1\n", "error": "KeyError: 'a'"}
     assert in_fork("import os\nos._exit(3)") == {}
+    assert in_fork("print(1)\nimport no_such_module") == {}
     assert in_fork(textwrap.dedent("import json\njson.loads('x')"))["error"].startswith(
         "json.decoder.JSONDecodeError: "
     )

@@ -143,6 +143,13 @@ def test_programs_that_print_an_address_take_no_other_s_place() -> None:
     ]
 
 
+def test_a_program_that_should_print_is_taken_before_one_that_should_fail() -> None:
+    programs = [Snippet("f()", "f"), Snippet("print(f())", "f")]
+    actual = [{"output": "1", "error": ""}, {"output": "1", "error": ""}]
+    expected = [{"output": "", "error": "ValueError"}, {"output": "2", "error": ""}]
+    assert [one.snippet for one in differing(programs, actual, expected)] == programs[::-1]
+
+
 def test_text_with_a_fence_is_shown_in_a_longer_one() -> None:
     snippet = Snippet("print(1)", "f")
     shown = issue("pkg", Demonstration(snippet, {"output": "```\n", "error": ""}, {}))
