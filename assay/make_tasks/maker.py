@@ -29,7 +29,7 @@ from assay.make_tasks.one_process import REVERSED
 from assay.make_tasks.pairs import changes
 from assay.make_tasks.reports import Reports
 from assay.make_tasks.statement import Reword, exception
-from assay.make_tasks.trees import is_test, name_of, read_tree, source_files
+from assay.make_tasks.trees import is_test, name_of, read_tree, size_of, source_files
 from assay.make_tasks.trials import limited, run_tests, with_short_failures
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
 from assay.maths.seeds import derive
@@ -172,6 +172,7 @@ class Maker:
                 " a package with others"
             )
         self._base = replace(self._base, fail_to_pass=tuple(passing))
+        self._size = size_of(self._tree)
         self._files = {
             file.relative_to(self._tree).as_posix(): stripped(file.read_bytes())
             for file in sorted(self._tree.rglob("*")) if file.is_file() and not file.is_symlink()
@@ -375,7 +376,7 @@ class Maker:
             "pass_to_pass": drawn(holding, failing, self._most_tests, self._seed),
             "roots": list(self._base.roots), "seconds": self._base.seconds,
             "pytest_arguments": list(self._base.pytest_arguments),
-            "tags": {"package": self.name, "operator": bug.operator},
+            "tags": {"package": self.name, "operator": bug.operator, "size": self._size},
         }  # fmt: skip
         return await self._proven(row)
 
