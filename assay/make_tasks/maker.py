@@ -7,12 +7,11 @@ import re
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from assay.maths.seeds import derive
 from assay.paths import real_path
 from assay.progress import Progress, counted
 from assay.sandbox.program import Ended, Result
-from assay.sync import together
+from assay.sync import in_order
 from assay.tasks.repository import task_of
 from assay.tasks.rows import Row
 from assay.types import Execution, RepositoryTests, Task, TestOutcome, Verdict
@@ -264,13 +263,14 @@ class Maker:
 
     async def rows(
         self, count: int, after_bug: Callable[[int], None] = lambda tried: None
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Rows of bugs that are kept, at most `count`, in an order that the seed decides;
         `after_bug` gets the number of bugs that were tried.
         """
-        bugs, started = self._bugs(), time.monotonic()
-        while chunk := list(islice(bugs, self._judge.slots)):
-            for fate, row in await together(map(self._try, chunk)):
+        started = time.monotonic()
+        calls = in_order(map(self._try, self._bugs()), self._judge.slots)
+        async with aclosing(calls) as ends:
+            async for fate, row in ends:
                 if row and self._is_known(row["prompt"], *row["fail_to_pass"]):
                     fate, row = Fate.ALIKE, None
                 self._counts[fate] += 1
@@ -505,10 +505,11 @@ async def make_tasks(
             for maker in makers:
                 progress.phase(f"tasks of {maker.name}", settings.count)
                 say = partial(_say_tried, progress, maker.name)
-                async for row in maker.rows(settings.count, say):
-                    with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
-                    progress.advance()
+                async with aclosing(maker.rows(settings.count, say)) as rows:
+                    async for row in rows:
+                        with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(row) + "\n")
+                        progress.advance()
     finally:
         if not (home / "tasks.jsonl").exists():
             shutil.rmtree(home if is_new else home / "trees", ignore_errors=True)
