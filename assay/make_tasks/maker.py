@@ -373,7 +373,7 @@ class Maker:
             "tree": self._tree.relative_to(self._home).as_posix(),
             "bug": unified(before, after) + diff, "test_patch": unified(after, before),
             "reference": repair, "fail_to_pass": list(failing),
-            "pass_to_pass": drawn(holding, failing, self._most_tests, self._seed),
+            "pass_to_pass": sample_of(holding, failing, self._most_tests, self._seed),
             "roots": list(self._base.roots), "seconds": self._base.seconds,
             "pytest_arguments": list(self._base.pytest_arguments),
             "tags": {"package": self.name, "operator": bug.operator, "size": self._size},
@@ -428,7 +428,7 @@ def within(seconds: dict[str, float], most: float) -> list[str]:
     return chosen_tests
 
 
-def drawn(holding: Sequence[str], failing: Collection[str], most: int, seed: int) -> list[str]:
+def sample_of(holding: Sequence[str], failing: Collection[str], most: int, seed: int) -> list[str]:
     """At most so many of the tests that hold, half of them from the files of those that fail."""
     if len(holding) <= most:
         return list(holding)

@@ -64,12 +64,12 @@ class Reports:
             return
         expected = await run_snippets(self._judge, self._base, programs)
         actual = await run_snippets(self._judge, self._base, programs, files)
-        if not (found := differing(programs, actual, expected)):
+        if not (demonstrations := differing(programs, actual, expected)):
             return
-        programs = [demonstration.snippet for demonstration in found]
+        programs = [demonstration.snippet for demonstration in demonstrations]
         expected = await run_snippets(self._judge, self._base, programs, seed=1)
         actual = await run_snippets(self._judge, self._base, programs, files, seed=1)
-        for demonstration, again, right in zip(found, actual, expected, strict=True):
+        for demonstration, again, right in zip(demonstrations, actual, expected, strict=True):
             if tells(demonstration.actual, again) and tells(demonstration.expected, right):
                 yield demonstration
 
@@ -82,8 +82,8 @@ def nearest(programs: Iterable[Sequence[Snippet]]) -> list[Snippet]:
     for each in programs:
         for place, program in enumerate(reversed(each)):
             places[program] = min(place, places.get(program, place))
-    chosen = sorted(places, key=lambda program: (places[program], program.cost))[:MOST_SNIPPETS]
-    return sorted(chosen, key=lambda program: program.cost)
+    near = sorted(places, key=lambda program: (places[program], program.cost))[:MOST_SNIPPETS]
+    return sorted(near, key=lambda program: program.cost)
 
 
 def differing(
@@ -94,10 +94,10 @@ def differing(
     """The first CONFIRMED programs that do one thing and should do another, those that should fail
     last. Those that print an address do so in every run, and tell nothing.
     """
-    found = [
+    demonstrations = [
         Demonstration(*parts) for parts in zip(programs, actual, expected, strict=True)
         if parts[1] != parts[2] and all(tells(part, part) for part in parts[1:])
     ]  # fmt: skip
-    return sorted(found, key=lambda demonstration: bool(demonstration.expected["error"]))[
+    return sorted(demonstrations, key=lambda demonstration: bool(demonstration.expected["error"]))[
         :CONFIRMED
     ]

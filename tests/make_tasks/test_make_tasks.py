@@ -20,7 +20,7 @@ from assay.cli import app, explain
 from assay.judge import Job, Judge, judge_all
 from assay.judge.patches import parse
 from assay.judge.repository_tree import tree_of
-from assay.make_tasks.maker import Maker, MakeSettings, drawn, make_tasks, within
+from assay.make_tasks.maker import Maker, MakeSettings, make_tasks, sample_of, within
 from assay.make_tasks.statement import open_wording
 from assay.make_tasks.trials import run_tests
 from assay.progress import Progress, counted
@@ -421,14 +421,16 @@ def test_no_more_tests_are_kept_than_the_time_allows() -> None:
 def test_tests_that_must_go_on_passing_are_drawn_half_from_the_files_of_failing_ones() -> None:
     near, far = [[f"{file}.py::test_{n}" for n in range(60)] for file in ("near", "far")]
     failing = ["near.py::test_x"]
-    some = drawn([*near, *far], failing, 20, 0)
+    some = sample_of([*near, *far], failing, 20, 0)
     assert len(some) == len(set(some)) == 20
     assert len(set(some) & set(near)) >= 10
     assert set(some) & set(far)
-    assert some == drawn([*near, *far], failing, 20, 0) != drawn([*near, *far], failing, 20, 1)
+    assert (
+        some == sample_of([*near, *far], failing, 20, 0) != sample_of([*near, *far], failing, 20, 1)
+    )
     assert some == [test for test in (*near, *far) if test in some]
-    assert drawn(near, failing, 60, 0) == near
-    assert len(drawn([*near[:3], *far], failing, 20, 0)) == 20
+    assert sample_of(near, failing, 60, 0) == near
+    assert len(sample_of([*near[:3], *far], failing, 20, 0)) == 20
 
 
 async def made_with(progress: Progress, package: Path, output: Path, count: int) -> dict[str, Any]:
