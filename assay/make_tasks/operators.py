@@ -66,9 +66,10 @@ def sites(source: SourceFile, root: ast.AST | None = None) -> Iterator[tuple[str
 @operator
 def comparison(source: SourceFile, node: ast.AST) -> Edits:
     """`<` for `<=` and the other way round; `==` for `!=`, `is` for `is not`, `in` for `not in`:
-    people forget a `not`, and rarely write one too many.
+    people forget a `not`, and rarely write one too many. `x is not None` stays where what it guards
+    uses `x`.
     """
-    if isinstance(node, ast.Compare):
+    if isinstance(node, ast.Compare) and not _guards_use(source, node):
         yield from source.tokens([node.left, *node.comparators], node.ops)
 
 
@@ -287,7 +288,7 @@ def _is_script(source: SourceFile, node: ast.AST) -> bool:
     return isinstance(node, ast.If) and b"__name__" in source.text(node.test)
 
 
-def _is_guard(left: ast.expr, right: ast.expr) -> bool:
+def _is_guard(left: ast.expr, right: ast.AST) -> bool:
     """Whether a condition says of something that another uses that it is there, or its type."""
     test = left.operand if isinstance(left, ast.UnaryOp) else left
     if isinstance(test, ast.Call) and name_of(test.func) in TYPE_TESTS:
@@ -301,6 +302,19 @@ def _is_guard(left: ast.expr, right: ast.expr) -> bool:
 
 def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def _guards_use(source: SourceFile, node: ast.Compare) -> bool:
+    """Whether a comparison says that something is not None, for code that uses it."""
+    if not isinstance(node.ops[0], ast.IsNot):
+        return False
+    parent: ast.AST = node
+    while isinstance(parent := source.parent(child := parent), ast.BoolOp):
+        if any(_is_guard(node, other) for other in parent.values if other is not child):
+            return True
+    body = getattr(parent, "body", ()) if getattr(parent, "test", None) is child else ()
+    parts = body if isinstance(body, list) else [body]
+    return any(isinstance(part, ast.AST) and _is_guard(node, part) for part in parts)
 
 
 def _is_condition(source: SourceFile, node: ast.BoolOp) -> bool:
