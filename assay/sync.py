@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -109,7 +110,7 @@ async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:
 
 async def as_they_end(
     calls: Iterable[Coroutine[Any, Any, T]], most: int
-) -> AsyncIterator[tuple[int, T]]:
+) -> AsyncGenerator[tuple[int, T], None]:
     """Run calls, at most so many at once; yields (index, result) in the order in which they end.
 
     Those that run are cancelled when one raises or nobody listens any more.
@@ -128,3 +129,17 @@ async def as_they_end(
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def in_order(calls: Iterable[Coroutine[Any, Any, T]], most: int) -> AsyncGenerator[T, None]:
+    """Run calls, at most so many at once; yields their results in the order of the calls. While one
+    takes long, those after it go on.
+    """
+    ended: dict[int, T] = {}
+    first = 0
+    async with aclosing(as_they_end(calls, most)) as results:
+        async for place, result in results:
+            ended[place] = result
+            while first in ended:
+                yield ended.pop(first)
+                first += 1

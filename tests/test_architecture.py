@@ -52,7 +52,7 @@ MODULES = {
     " repository_cheats repository find",
     "judges": "terms service_client pool open_judge",
     "make_tasks": """
-        value_types edits operators pairs failures commits trees visible call_recorder
+        value_types edits diffs operators pairs failures commits trees visible call_recorder
         snippet_runner one_process snippets trials statement reports maker
     """,
     "demonstrate": "changes script player rows demonstrate",

@@ -7,10 +7,11 @@ import os
 import signal
 import threading
 import time
+from contextlib import aclosing
 
 import pytest
 
-from assay.sync import in_own_thread, run_in_thread, termination_interrupts
+from assay.sync import in_order, in_own_thread, run_in_thread, termination_interrupts
 
 
 def test_each_call_has_a_new_thread_that_ends_with_it() -> None:
@@ -74,3 +75,53 @@ def test_sigterm_interrupts_in_the_block_and_is_as_before_after_it() -> None:
     with termination_interrupts(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_results_come_in_the_order_of_the_calls_while_later_calls_go_on() -> None:
+    events: list[str] = []
+
+    async def call(number: int, others: list[asyncio.Event]) -> int:
+        events.append(f"start {number}")
+        if number == 0:
+            await others[2].wait()
+        others[number].set()
+        return number
+
+    async def main() -> list[int]:
+        others = [asyncio.Event() for _ in range(4)]
+        results = []
+        async with aclosing(in_order((call(n, others) for n in range(4)), 2)) as ends:
+            async for number in ends:
+                results.append(number)
+                events.append(f"end {number}")
+                if number == 2:
+                    break
+        return results
+
+    assert asyncio.run(main()) == [0, 1, 2]
+    assert events.index("start 2") < events.index("end 0")
+
+
+def test_calls_that_run_are_cancelled_when_one_raises_or_nobody_listens_any_more() -> None:
+    cancelled: list[int] = []
+
+    async def call(number: int) -> int:
+        if number == 1:
+            raise ValueError("number 1")
+        try:
+            await asyncio.sleep(600 if number == 2 else 0)
+        except asyncio.CancelledError:
+            cancelled.append(number)
+            raise
+        return number
+
+    async def main(numbers: list[int]) -> None:
+        async with aclosing(in_order(map(call, numbers), 2)) as ends:
+            async for _ in ends:
+                break
+        assert cancelled[-1:] == [2]
+
+    with pytest.raises(ValueError, match="number 1"):
+        asyncio.run(main([2, 1]))
+    asyncio.run(main([0, 2]))
+    assert cancelled == [2, 2]

@@ -65,6 +65,14 @@ def make_tasks(
     pytest_arguments: PytestArguments = "",
     plugins: Plugins = None,
     reference_runs: options.ReferenceRuns = 2,
+    regression_tests: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Most tests of a task that must go on passing (pass_to_pass); the seed"
+            " draws them, half from the files of failing tests.",
+        ),
+    ] = 50,
     url: Url = "",
     model: Annotated[str, typer.Option(help="The endpoint's model.")] = "",
     slots: options.Slots = None,
@@ -89,7 +97,7 @@ def make_tasks(
     makers: list[Maker] = []
     refused: dict[str, str] = {}
     settings = maker.MakeSettings(
-        output, count, seed, seconds, environment, arguments, reference_runs
+        output, count, seed, seconds, environment, arguments, reference_runs, regression_tests
     )
     try:
         with termination_interrupts(), options.quietly("assay.judge"), Progress() as progress:

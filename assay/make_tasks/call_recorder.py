@@ -7,6 +7,8 @@ result of an earlier call. A call with any other value has no expression.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import copy
 import importlib
 import inspect
@@ -310,11 +312,15 @@ class Recorder:
                     return f"{module.__name__}:{name}"
         home = str(getattr(value, "__module__", ""))
         name = str(getattr(value, "__qualname__", ""))
+        if name and getattr(builtins, name, None) is value:
+            return f"builtins:{name}"
         is_standard = home == "builtins" or home.partition(".")[0] in getattr(
             sys, "stdlib_module_names", ("collections", "operator", "math", "functools", "io")
         )
-        if is_standard and name and getattr(importlib.import_module(home), name, 0) is value:
-            return f"{home}:{name}"
+        for place in (home.lstrip("_"), home) if is_standard and name else ():
+            with contextlib.suppress(ImportError):  # most of C's modules have one in Python
+                if getattr(importlib.import_module(place), name, 0) is value:
+                    return f"{place}:{name}"
         raise UnwritableError
 
     def _import(self, step: Step, text: str) -> None:

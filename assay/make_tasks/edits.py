@@ -14,12 +14,9 @@ Change = tuple["Edit", ...]
 COMMENT = rb"#[^\r\n]*"
 TOKENS: dict[type[ast.AST], tuple[bytes, bytes]] = {
     ast.Lt: (rb"<", b"<="), ast.LtE: (rb"<=", b"<"), ast.Gt: (rb">", b">="),
-    ast.GtE: (rb">=", b">"), ast.Eq: (rb"==", b"!="), ast.NotEq: (rb"!=", b"=="),
-    ast.Is: (rb"is", b"is not"), ast.IsNot: (rb"is\s+not", b"is"),
-    ast.In: (rb"in", b"not in"), ast.NotIn: (rb"not\s+in", b"in"),
-    ast.Add: (rb"\+", b"-"), ast.Sub: (rb"-", b"+"), ast.Mult: (rb"\*", b"//"),
-    ast.Div: (rb"/", b"*"),
-    ast.Pow: (rb"\*\*", b"*"), ast.LShift: (rb"<<", b">>"), ast.RShift: (rb">>", b"<<"),
+    ast.GtE: (rb">=", b">"), ast.NotEq: (rb"!=", b"=="), ast.IsNot: (rb"is\s+not", b"is"),
+    ast.NotIn: (rb"not\s+in", b"in"), ast.Add: (rb"\+", b"-"), ast.Sub: (rb"-", b"+"),
+    ast.Div: (rb"/", b"*"), ast.Pow: (rb"\*\*", b"*"),
     ast.BitOr: (rb"\|", b"&"), ast.BitAnd: (rb"&", b"|"), ast.BitXor: (rb"\^", b"|"),
     ast.And: (rb"and", b"or"), ast.Or: (rb"or", b"and"),
 }  # fmt: skip
@@ -117,6 +114,17 @@ class SourceFile:
     def after(self, node: ast.AST, new: bytes) -> Edit:
         """Insert bytes after a node."""
         return Edit(self.end(node), self.end(node), new)
+
+    def comment_start(self, line: int) -> int:
+        """Where the comment begins whose lines end above the line that begins there; the line
+        itself where none does.
+        """
+        indent = re.match(rb"[ \t]*", self.data[line:])
+        above = re.search(
+            rb"(?:^" + (indent[0] if indent else b"") + COMMENT + rb"\r?\n)+\Z",
+            self.data[:line], re.MULTILINE,
+        )  # fmt: skip
+        return above.start() if above else line
 
     def without(self, statement: ast.stmt, alone: bool) -> Edit:
         """Remove a statement with its lines and decorators; `pass` stands for one that is alone in

@@ -28,7 +28,9 @@ def _crashes(failure: str, path: str, lines: set[int]) -> bool:
 
 
 def changed_lines(change: Change, data: bytes) -> set[int]:
-    """The lines of a changed file, counted from 1, on which a statement with an edit stands."""
+    """The lines of a changed file, counted from 1, on which a statement with an edit stands; for
+    the condition of an `if`, those too that it decides on.
+    """
     changed, shift, lines = applied(change, data), 0, set[int]()
     for edit in sorted(change, key=lambda edit: edit.start):
         first = changed.count(b"\n", 0, edit.start + shift) + 1
@@ -40,5 +42,7 @@ def changed_lines(change: Change, data: bytes) -> set[int]:
             block = getattr(node, "body", None)
             end = block[0].lineno - 1 if block else node.end_lineno or node.lineno
             whole = {*range(node.lineno, max(node.lineno, end) + 1)}
+            if whole & lines and isinstance(node, ast.If):
+                whole |= {*range(node.lineno, (node.body[-1].end_lineno or end) + 1)}
             lines |= whole if whole & lines else set()
     return lines

@@ -7,12 +7,11 @@ import re
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,21 @@ from assay.judge import Job, Judge
 from assay.judge.doctests import docstrings
 from assay.judge.kinds import repository as kind
 from assay.judge.patches import unified
+from assay.make_tasks.diffs import bug_and_repair
 from assay.make_tasks.edits import Change, SourceFile, applied
 from assay.make_tasks.failures import all_crash, changed_lines
 from assay.make_tasks.one_process import REVERSED
 from assay.make_tasks.pairs import changes
 from assay.make_tasks.reports import Reports
 from assay.make_tasks.statement import Reword, exception
-from assay.make_tasks.trees import is_test, name_of, read_tree, source_files
+from assay.make_tasks.trees import is_test, name_of, read_tree, size_of, source_files
 from assay.make_tasks.trials import limited, run_tests, with_short_failures
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
+from assay.maths.seeds import derive
 from assay.paths import real_path
 from assay.progress import Progress, counted
 from assay.sandbox.program import Ended, Result
-from assay.sync import together
+from assay.sync import in_order
 from assay.tasks.repository import task_of
 from assay.tasks.rows import Row
 from assay.types import Execution, RepositoryTests, Task, TestOutcome, Verdict
@@ -44,11 +45,17 @@ LEAST_SECONDS, SLOWER = 20.0, 5.0
 """Wall time of all tests in one process with a bug: so many seconds, and times what they take on
 right code. A bug that makes them slower is left out.
 """
+MOST_FAILING = 0.5
+"""Share of a package's tests that fail with a bug."""
 SHARE = 0.5
 """Of the time for all tests, what those that are kept take on right code: with a bug, or beside
 other work, they take longer."""
 
 
+REGRESSION_TESTS = 50
+"""Tests of a task that must go on passing. Each is a process whenever a change is judged: with
+hundreds of them that takes many times what the bug's own tests take.
+"""
 PLUGIN = re.compile(r'Error importing plugin "([^"]+)"')
 """What pytest says of a plug-in that is not installed."""
 
@@ -60,7 +67,8 @@ class Fate(StrEnum):
     SAME_CODE = "same code"
     """Its syntax tree is the original's, another bug's, or none; it was not tried."""
     UNNOTICED = "no test fails"
-    ALL_FAIL = "all fail"
+    MOST_FAIL = "most fail"
+    """Nobody who runs the tests once leaves it."""
     CRASHES = "crashes where it is"
     """Each failure is a crash at the changed line: the traceback says what to undo."""
     ONE_PLACE = "one place decides"
@@ -74,7 +82,7 @@ class Fate(StrEnum):
     ANSWER_SHOWN = "answer shown"
     """The original code stands elsewhere in the tree or in the statement."""
     NOT_SHOWN = "no statement"
-    """No failing test can be shown as code."""
+    """No short program shows it."""
     UNPROVEN = "unproven"
     """The judge does not pass the original code."""
 
@@ -104,9 +112,11 @@ class Maker:
     """Makes tasks of one tree below the folder `home`."""
 
     def __init__(
-        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, reword: Reword
-    ) -> None:
+        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, reword: Reword,
+        most_tests: int = REGRESSION_TESTS,
+    ) -> None:  # fmt: skip
         self._judge, self._home, self._base, self._reword = judge, home, base, reword
+        self._seed, self._most_tests = seed, most_tests
         self._tree = Path(base.tree)
         self.name = self._tree.name
         self._random = random.Random(f"{seed} {self.name}")
@@ -161,6 +171,7 @@ class Maker:
                 " a package with others"
             )
         self._base = replace(self._base, fail_to_pass=tuple(passing))
+        self._size = size_of(self._tree)
         self._files = {
             file.relative_to(self._tree).as_posix(): stripped(file.read_bytes())
             for file in sorted(self._tree.rglob("*")) if file.is_file() and not file.is_symlink()
@@ -252,13 +263,14 @@ class Maker:
 
     async def rows(
         self, count: int, after_bug: Callable[[int], None] = lambda tried: None
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Rows of bugs that are kept, at most `count`, in an order that the seed decides;
         `after_bug` gets the number of bugs that were tried.
         """
-        bugs, started = self._bugs(), time.monotonic()
-        while chunk := list(islice(bugs, self._judge.slots)):
-            for fate, row in await together(map(self._try, chunk)):
+        started = time.monotonic()
+        calls = in_order(map(self._try, self._bugs()), self._judge.slots)
+        async with aclosing(calls) as ends:
+            async for fate, row in ends:
                 if row and self._is_known(row["prompt"], *row["fail_to_pass"]):
                     fate, row = Fate.ALIKE, None
                 self._counts[fate] += 1
@@ -325,8 +337,8 @@ class Maker:
             return Fate.UNNOTICED, None
         if not tests or any(test.outcome not in ("passed", "failed") for test in tests):
             return Fate.BROKEN, None
-        if len(failing) == len(tests):
-            return Fate.ALL_FAIL, None
+        if len(failing) > len(tests) * MOST_FAILING:
+            return Fate.MOST_FAIL, None
         if all_crash(failing.values(), bug.path, changed_lines(bug.change, bug.original)):
             return Fate.CRASHES, None
         for half in bug.halves:
@@ -339,7 +351,6 @@ class Maker:
         self, bug: Bug, failing: dict[str, str], holding: list[str]
     ) -> tuple[Fate, dict[str, Any] | None]:
         """The row of a bug, where it can be stated without its answer and the judge proves it."""
-        texts = {bug.path: bug.original.decode()}, {bug.path: bug.changed.decode()}
         sources = self._sources(failing)
         if sources is None:
             return Fate.NOT_SHOWN, None
@@ -356,15 +367,16 @@ class Maker:
         if is_copied or is_named(report):
             return Fate.ANSWER_SHOWN, None
         reworded = await self._reword(self.name, report)
+        diff, repair = bug_and_repair(bug.path, bug.change, bug.original)
         row = {
             "id": "", "prompt": report if is_named(reworded) else reworded,
             "tree": self._tree.relative_to(self._home).as_posix(),
-            "bug": unified(before | texts[0], after | texts[1]),
-            "test_patch": unified(after, before), "reference": unified(texts[1], texts[0]),
-            "fail_to_pass": list(failing), "pass_to_pass": holding,
+            "bug": unified(before, after) + diff, "test_patch": unified(after, before),
+            "reference": repair, "fail_to_pass": list(failing),
+            "pass_to_pass": sample_of(holding, failing, self._most_tests, self._seed),
             "roots": list(self._base.roots), "seconds": self._base.seconds,
             "pytest_arguments": list(self._base.pytest_arguments),
-            "tags": {"package": self.name, "operator": bug.operator},
+            "tags": {"package": self.name, "operator": bug.operator, "size": self._size},
         }  # fmt: skip
         return await self._proven(row)
 
@@ -416,6 +428,19 @@ def within(seconds: dict[str, float], most: float) -> list[str]:
     return chosen_tests
 
 
+def sample_of(holding: Sequence[str], failing: Collection[str], most: int, seed: int) -> list[str]:
+    """At most so many of the tests that hold, half of them from the files of those that fail."""
+    if len(holding) <= most:
+        return list(holding)
+    draw = random.Random(derive(seed, *sorted(failing)))
+    files = {test.partition("::")[0] for test in failing}
+    near = [test for test in holding if test.partition("::")[0] in files]
+    chosen_tests = set(draw.sample(near, min(len(near), most // 2)))
+    others = [test for test in holding if test not in chosen_tests]
+    chosen_tests |= set(draw.sample(others, most - len(chosen_tests)))
+    return [test for test in holding if test in chosen_tests]
+
+
 def _function(test: str) -> str:
     """The id of a test without its parameters."""
     return test.partition("[")[0]
@@ -436,6 +461,8 @@ class MakeSettings:
     pytest_arguments: tuple[str, ...] = ()
     reference_runs: int = 2
     """How often the tests run without a bug; those that do not always pass are left out."""
+    regression_tests: int = REGRESSION_TESTS
+    """Most tests of a task that must go on passing."""
 
 
 async def make_tasks(
@@ -471,17 +498,18 @@ async def make_tasks(
                     tree, (), (), roots=roots, seconds=settings.seconds,
                     pytest_arguments=settings.pytest_arguments,
                 )  # fmt: skip
-                maker = Maker(judge, home, base, settings.seed, reword)
+                maker = Maker(judge, home, base, settings.seed, reword, settings.regression_tests)
                 with _refusing(name, refused):
                     await maker.start(settings.reference_runs)
                     makers.append(maker)
             for maker in makers:
                 progress.phase(f"tasks of {maker.name}", settings.count)
                 say = partial(_say_tried, progress, maker.name)
-                async for row in maker.rows(settings.count, say):
-                    with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
-                    progress.advance()
+                async with aclosing(maker.rows(settings.count, say)) as rows:
+                    async for row in rows:
+                        with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(row) + "\n")
+                        progress.advance()
     finally:
         if not (home / "tasks.jsonl").exists():
             shutil.rmtree(home if is_new else home / "trees", ignore_errors=True)

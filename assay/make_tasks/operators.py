@@ -5,7 +5,6 @@ what a program does, rarely crash it.
 """
 
 import ast
-import builtins
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -16,17 +15,22 @@ from assay.make_tasks.value_types import FUNCTIONS, NUMBER, Function, uses_in
 BLOCKS = "body", "orelse", "finalbody"
 MOST_LINES = 6
 """Lines of a branch that goes: nobody forgets a longer one."""
+SMALL = 20
+"""Whole numbers below which a person is off by one: nobody writes 1001 for 1000, or 11 for 10."""
 PLAIN = ast.Name | ast.Attribute | ast.Call | ast.Subscript
 PAIRS = (
     "min max", "any all", "startswith endswith", "lstrip rstrip", "lower upper", "find rfind",
     "index rindex", "split rsplit", "partition rpartition", "floor ceil", "union intersection",
-    "fullmatch match", "isdigit isalnum", "setdefault get",
+    "fullmatch match", "isdigit isalnum",
     "removeprefix removesuffix", "ljust rjust", "bisect_left bisect_right",
 )  # fmt: skip
 CALLS = {b: a for a, b in map(str.split, PAIRS)} | dict(map(str.split, PAIRS)) | {
     "strip": "rstrip", "search": "match", "popleft": "pop", "appendleft": "append",
+    "setdefault": "get",
 }  # fmt: skip
 """Names of functions, and those that stand in their place: they take and return the same types."""
+
+TYPE_TESTS = ("isinstance", "issubclass", "hasattr", "callable")
 
 Operator = Callable[[SourceFile, ast.AST], Edits]
 OPERATORS: dict[str, Operator] = {}
@@ -61,14 +65,17 @@ def sites(source: SourceFile, root: ast.AST | None = None) -> Iterator[tuple[str
 
 @operator
 def comparison(source: SourceFile, node: ast.AST) -> Edits:
-    """`<` for `<=`, `==` for `!=`, `is` for `is not`."""
-    if isinstance(node, ast.Compare):
+    """`<` for `<=` and the other way round; `==` for `!=`, `is` for `is not`, `in` for `not in`:
+    people forget a `not`, and rarely write one too many. `x is not None` stays where what it guards
+    uses `x`.
+    """
+    if isinstance(node, ast.Compare) and not _guards_use(source, node):
         yield from source.tokens([node.left, *node.comparators], node.ops)
 
 
 @operator
 def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
-    """`-` for `+`, `//` for `*`, where both sides are numbers; `|` for `&`, but not of types."""
+    """`-` for `+`, `*` for `/`, where both sides are numbers; `|` for `&` of sets."""
     if not isinstance(node, ast.BinOp | ast.AugAssign):
         return
     left, right = (getattr(node, name) for name in node._fields[::2])
@@ -76,7 +83,7 @@ def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
     if isinstance(node.op, ast.Add | ast.Sub):
         is_kept = NUMBER in types and types <= {NUMBER, ""}
     elif isinstance(node.op, ast.BitOr | ast.BitAnd):
-        is_kept = types <= {NUMBER, "set", "bool", ""} and not (_is_type(left) or _is_type(right))
+        is_kept = "set" in types
     else:
         is_kept = types == {NUMBER}
     if is_kept:
@@ -85,9 +92,13 @@ def arithmetic(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def connective(source: SourceFile, node: ast.AST) -> Edits:
-    """`or` for `and`, and the other way round, between conditions; `x or default` stays."""
+    """`or` for `and`, and the other way round, between conditions; `x or default` stays, and so
+    does a guard: `a is not None and a.b`.
+    """
     if isinstance(node, ast.BoolOp) and _is_condition(source, node):
-        yield from source.tokens(node.values, [node.op] * (len(node.values) - 1))
+        for left, right in pairwise(node.values):
+            if not _is_guard(left, right):
+                yield from source.tokens([left, right], [node.op])
 
 
 @operator
@@ -101,18 +112,17 @@ def dropped_condition(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def negation(source: SourceFile, node: ast.AST) -> Edits:
-    """`x` for `not x`, and `if not x` for `if x`."""
+    """`x` for `not x`, but not of what asks for a type."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
-    test = getattr(node, "test", None)
-    if isinstance(test, PLAIN) and not isinstance(node, ast.Assert):
-        yield source.replaced(test, b"not " + source.text(test))
+        call = node.operand if isinstance(node.operand, ast.Call) else None
+        if not call or name_of(call.func) not in TYPE_TESTS:
+            yield source.replaced(node, re.sub(rb"^not\s*", b"", source.text(node)))
 
 
 @operator
 def constant(source: SourceFile, node: ast.AST) -> Edits:
-    """A whole number that is off by one, and `True` for `False`; not 0 where it makes no sense, and
-    not a default, which is another operator's.
+    """A whole number that a person takes for another, and `True` for `False`; not 0 where it makes
+    no sense, and not a default, which is another operator's.
     """
     parent = source.parent(node)
     is_step = isinstance(parent, ast.Slice) and parent.step is node
@@ -144,7 +154,7 @@ def removed_branch(source: SourceFile, node: ast.AST) -> Edits:
         for side in (node.body, node.orelse):
             if not _is_none(side):
                 yield source.replaced(node, source.text(side))
-    elif isinstance(node, ast.If) and node.orelse and not _is_essential(node.orelse):
+    elif isinstance(node, ast.If) and node.orelse and not _is_needed(source, node):
         yield Edit(source.line_end(node.body[-1]), source.line_end(node.orelse[-1]), b"")
     for block, statement in _statements(node):
         if isinstance(statement, ast.If) and not _is_case(statement):
@@ -166,15 +176,18 @@ def removed_case(source: SourceFile, node: ast.AST) -> Edits:
         yield from _unwrapped(source, node)
     elif isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Tuple):
         for left, right in pairwise(node.type.elts):
-            rest = b"," if len(node.type.elts) == 2 else b""
-            yield Edit(source.start(left), source.start(right), b"")
-            yield Edit(source.end(left), source.end(right), rest)
+            if len(node.type.elts) == 2:
+                yield source.replaced(node.type, source.text(right))
+                yield source.replaced(node.type, source.text(left))
+            else:
+                yield Edit(source.start(left), source.start(right), b"")
+                yield Edit(source.end(left), source.end(right), b"")
 
 
 @operator
 def dropped_statement(source: SourceFile, node: ast.AST) -> Edits:
     """A call, an assignment to what is bound before, an early `return`, `break` or `continue`
-    goes.
+    goes, but not the only statement of its block.
     """
     if isinstance(node, ast.Module | ast.ClassDef):
         return
@@ -183,8 +196,8 @@ def dropped_statement(source: SourceFile, node: ast.AST) -> Edits:
         is_early = isinstance(statement, ast.Return) and not isinstance(node, Function)
         is_again = isinstance(statement, ast.Assign) and _is_bound_before(source, statement)
         kinds = (ast.AugAssign, ast.Break, ast.Continue)
-        if call or is_early or is_again or isinstance(statement, kinds):
-            yield source.without(statement, len(block) == 1)
+        if len(block) > 1 and (call or is_early or is_again or isinstance(statement, kinds)):
+            yield from _dropped(source, statement)
 
 
 @operator
@@ -208,8 +221,11 @@ def swapped_arguments(source: SourceFile, node: ast.AST) -> Edits:
         for left, right in pairwise(node.args):
             uses = uses_in(source.scope(node, *FUNCTIONS))
             is_alike = uses.get(name_of(left), set()) & uses.get(name_of(right), set())
-            if isinstance(left, ast.Constant) != isinstance(right, ast.Constant):
-                continue  # nobody takes a variable for a literal
+            are_literals = [isinstance(side, ast.Constant) for side in (left, right)]
+            if any(are_literals) and not (
+                all(are_literals) and isinstance(node.func, ast.Attribute)
+            ):
+                continue  # nobody takes a variable for a literal, or a label for another
             if (source.type_of(left) or is_alike) and source.type_of(left) == source.type_of(right):
                 middle = source.data[source.end(left) : source.start(right)]
                 swapped = source.text(right) + middle + source.text(left)
@@ -227,9 +243,9 @@ def dropped_argument(source: SourceFile, node: ast.AST) -> Edits:
 
 @operator
 def boundary(source: SourceFile, node: ast.AST) -> Edits:
-    """A slice, range or index that is off by one, or a slice that begins at the start."""
+    """A slice, range or index that is off by one; or a slice with an end begins at the start."""
     if isinstance(node, ast.Slice):
-        if node.lower:
+        if node.lower and node.upper:
             yield source.replaced(node.lower, b"")
         places = [(node.lower, b" + 1"), (node.upper, b" - 1")]
     elif isinstance(node, ast.Call) and source.text(node.func) == b"range" and node.args:
@@ -272,14 +288,33 @@ def _is_script(source: SourceFile, node: ast.AST) -> bool:
     return isinstance(node, ast.If) and b"__name__" in source.text(node.test)
 
 
-def _is_type(node: ast.expr) -> bool:
-    """Whether an expression may be a type, as in `int | None`."""
-    name = str(getattr(node, "id", getattr(node, "attr", "")))
-    return _is_none(node) or (name[:1].isupper() and not name.isupper()) or name in dir(builtins)
+def _is_guard(left: ast.expr, right: ast.AST) -> bool:
+    """Whether a condition says of something that another uses that it is there, or its type."""
+    test = left.operand if isinstance(left, ast.UnaryOp) else left
+    if isinstance(test, ast.Call) and name_of(test.func) in TYPE_TESTS:
+        guarded: ast.expr = test.args[0] if test.args else test
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot | ast.In):
+        guarded = test.left
+    else:
+        guarded = test
+    return ast.unparse(guarded) in map(ast.unparse, ast.walk(right))
 
 
 def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def _guards_use(source: SourceFile, node: ast.Compare) -> bool:
+    """Whether a comparison says that something is not None, for code that uses it."""
+    if not isinstance(node.ops[0], ast.IsNot):
+        return False
+    parent: ast.AST = node
+    while isinstance(parent := source.parent(child := parent), ast.BoolOp):
+        if any(_is_guard(node, other) for other in parent.values if other is not child):
+            return True
+    body = getattr(parent, "body", ()) if getattr(parent, "test", None) is child else ()
+    parts = body if isinstance(body, list) else [body]
+    return any(isinstance(part, ast.AST) and _is_guard(node, part) for part in parts)
 
 
 def _is_condition(source: SourceFile, node: ast.BoolOp) -> bool:
@@ -295,12 +330,53 @@ def _other_constant(source: SourceFile, node: ast.Constant) -> Edits:
     if isinstance(node.value, bool):
         yield source.replaced(node, str(not node.value).encode())
     elif type(node.value) is int and source.text(node) == str(node.value).encode():
-        yield source.replaced(node, str(node.value + 1).encode())
         parent = source.parent(node)
         is_sign = isinstance(parent, ast.UnaryOp)
         is_divisor = isinstance(getattr(parent, "op", None), ast.Div | ast.FloorDiv | ast.Mod)
-        if node.value > (1 if is_sign or is_divisor else 0):
-            yield source.replaced(node, str(node.value - 1).encode())
+        is_shift = isinstance(getattr(parent, "op", None), ast.LShift | ast.RShift)
+        is_count = isinstance(parent, ast.AugAssign) and node.value == 1
+        least = 1 if is_sign or is_divisor else 0
+        for other in () if is_shift or is_count else _confused_with(node.value):
+            if other >= least:
+                yield source.replaced(node, str(other).encode())
+
+
+def _confused_with(number: int) -> tuple[int, ...]:
+    """Numbers that a person writes for another: the next ones of a small one, the limit for the
+    power of two beside it, a zero too few.
+    """
+    if number < SMALL and (number % 10 or not number):
+        return number + 1, number - 1
+    if not number & (number - 1):
+        return (number - 1,)
+    if not number & (number + 1):
+        return (number + 1,)
+    return () if number % 100 else (number // 10,)
+
+
+def _is_needed(source: SourceFile, node: ast.If) -> bool:
+    """Whether nobody forgets the `else` or `elif` of an `if`: it is long, or the only thing that a
+    function returns there.
+    """
+    is_last = not _following(source, node)
+    return _is_essential(node.orelse) or (is_last and _returns(node.orelse))
+
+
+def _returns(block: list[ast.stmt]) -> bool:
+    """Whether a block ends by returning a value, as each branch of its last `if` does."""
+    last = block[-1]
+    if isinstance(last, ast.If):
+        return _returns(last.body) or bool(last.orelse and _returns(last.orelse))
+    return isinstance(last, ast.Return) and last.value is not None
+
+
+def _following(source: SourceFile, node: ast.stmt) -> list[ast.stmt]:
+    """What follows a statement in its block, or that of the `if` of which it is the `elif`."""
+    parent = source.parent(node)
+    block = next(block for block, statement in _statements(parent) if statement is node)
+    rest = block[block.index(node) + 1 :]
+    is_elif = isinstance(parent, ast.If) and node in parent.orelse
+    return rest or (_following(source, parent) if is_elif and isinstance(parent, ast.If) else [])
 
 
 def _is_case(node: ast.If) -> bool:
@@ -311,12 +387,18 @@ def _is_case(node: ast.If) -> bool:
 
 
 def _without(source: SourceFile, block: list[ast.stmt], node: ast.If) -> Edits:
-    if (
-        not node.orelse
-        and not source.text(node).startswith(b"elif")
-        and not _is_essential(node.body)
-    ):
-        yield source.without(node, len(block) == 1)
+    is_elif = source.text(node).startswith(b"elif")
+    if len(block) > 1 and not (node.orelse or is_elif or _is_essential(node.body)):
+        yield from _dropped(source, node)
+
+
+def _dropped(source: SourceFile, statement: ast.stmt) -> Edits:
+    """Without a statement and the comment above it, unless `pass` would stand for it: nobody
+    forgets a statement and writes that.
+    """
+    edit = source.without(statement, alone=False)
+    if not edit.new:
+        yield Edit(source.comment_start(edit.start), edit.end, b"")
 
 
 def _is_essential(block: list[ast.stmt]) -> bool:
@@ -432,14 +514,16 @@ def _others(source: SourceFile, scope: ast.AST, nodes: list[ast.AST]) -> Edits:
 
 
 def _meets_itself(source: SourceFile, node: ast.AST, other: str) -> bool:
-    """Whether a name in the place of a node would stand beside itself, as in `x == x` and `for x in
-    x`; or the node is where a name has its own: `f(x=x)`, `self.x = x`.
+    """Whether a name in the place of a node would stand beside itself, as in `x == x`, `x.f(x)` and
+    `for x in x`; or the node is where a name has its own: `f(x=x)`, `self.x = x`.
     """
     parent = source.parent(node)
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent]
     if any(getattr(part, "arg", getattr(part, "attr", "")) == name_in(node) for part in targets):
         return True
-    binds = isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension | ast.Assign)
+    is_whole = isinstance(
+        parent, ast.For | ast.AsyncFor | ast.comprehension | ast.Assign | ast.expr
+    )
     siblings = (child for child in ast.iter_child_nodes(parent) if child is not node)
-    parts = (part for child in siblings for part in (ast.walk(child) if binds else [child]))
+    parts = (part for child in siblings for part in (ast.walk(child) if is_whole else [child]))
     return any(hasattr(part, "lineno") and source.text(part) == other.encode() for part in parts)

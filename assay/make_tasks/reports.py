@@ -1,6 +1,6 @@
-"""Finds what to say of a bug: a program that shows it, or else a description of its failure."""
+"""Finds what to say of a bug: a program that shows it, or else an example of its documentation."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +10,10 @@ from assay.make_tasks.edits import SourceFile
 from assay.make_tasks.snippets import Demonstration, Snippet, is_runnable, snippets, tells
 from assay.make_tasks.statement import (
     body,
-    description,
     documented,
-    exception,
     issue,
     leaks,
     names_test,
-    plain_error,
 )
 from assay.make_tasks.trees import source_files
 from assay.make_tasks.trials import Files, run_snippets, run_tests
@@ -36,7 +33,7 @@ class Reports:
     async def of(
         self, files: Files, failing: Mapping[str, str], sources: Mapping[str, SourceFile]
     ) -> str:
-        """A statement of what fails where these files differ; empty where nothing can be said that
+        """A statement of what fails where these files differ; empty where no program shows it that
         names no test. `failing` has what pytest says of each test, `sources` the tests' files.
         Raises SandboxError.
         """
@@ -47,25 +44,17 @@ class Reports:
         codes = [body(sources[test.partition("::")[0]], test) for test in hidden]
         tests = sorted(failing, key=lambda test: (len(failing[test]), test))[:MOST_TESTS]
         base = replace(self._base, fail_to_pass=tuple(tests))
-        _, steps, _ = await run_tests(self._judge, base, tests, recorded=self._source_files)
-        programs = [
-            program for program in sorted(
-                {program for each in steps.values() for program in snippets(each)},
-                key=lambda program: program.cost,
-            ) if is_runnable(program) and not leaks(program.code, codes)
-        ]  # fmt: skip
-        async for demonstration in self._differing(programs[:MOST_SNIPPETS], files):
+        _, steps, _ = await run_tests(self._judge, base, tests, files, recorded=self._source_files)
+        programs = nearest(
+            [program for program in snippets(each)
+             if is_runnable(program) and not leaks(program.code, codes)]
+            for each in steps.values()
+        )  # fmt: skip
+        async for demonstration in self._differing(programs, files):
             report = issue(self._name, demonstration)
             if not names_test(report, hidden):
                 return report
-        if text := documented(self._name, examples, failing):
-            return text
-        errors = {test: plain_error(exception(failing[test])) for test in hidden}
-        plain = [test for test in hidden if errors[test]]
-        first = min(plain, key=lambda test: (len(errors[test]), errors[test]), default="")
-        calls = [step["name"] for step in steps.get(first, [])[::-1]]
-        text = description(self._name, errors.get(first, ""), calls)
-        return "" if names_test(text, hidden) else text
+        return documented(self._name, examples, failing)
 
     async def _differing(
         self, programs: list[Snippet], files: Files
@@ -75,15 +64,40 @@ class Reports:
             return
         expected = await run_snippets(self._judge, self._base, programs)
         actual = await run_snippets(self._judge, self._base, programs, files)
-        differing = [
-            Demonstration(*parts) for parts in zip(programs, actual, expected, strict=True)
-            if parts[1] != parts[2] and parts[2]
-        ][:CONFIRMED]  # fmt: skip
-        if not differing:
+        if not (demonstrations := differing(programs, actual, expected)):
             return
-        programs = [demonstration.snippet for demonstration in differing]
+        programs = [demonstration.snippet for demonstration in demonstrations]
         expected = await run_snippets(self._judge, self._base, programs, seed=1)
         actual = await run_snippets(self._judge, self._base, programs, files, seed=1)
-        for demonstration, again, right in zip(differing, actual, expected, strict=True):
+        for demonstration, again, right in zip(demonstrations, actual, expected, strict=True):
             if tells(demonstration.actual, again) and tells(demonstration.expected, right):
                 yield demonstration
+
+
+def nearest(programs: Iterable[Sequence[Snippet]]) -> list[Snippet]:
+    """Of the programs of each test, in the order of their last calls, at most MOST_SNIPPETS, those
+    nearest to its failure; the shortest first.
+    """
+    places: dict[Snippet, int] = {}
+    for each in programs:
+        for place, program in enumerate(reversed(each)):
+            places[program] = min(place, places.get(program, place))
+    near = sorted(places, key=lambda program: (places[program], program.cost))[:MOST_SNIPPETS]
+    return sorted(near, key=lambda program: program.cost)
+
+
+def differing(
+    programs: Sequence[Snippet],
+    actual: Sequence[Mapping[str, str]],
+    expected: Sequence[Mapping[str, str]],
+) -> list[Demonstration]:
+    """The first CONFIRMED programs that do one thing and should do another, those that should fail
+    last. Those that print an address do so in every run, and tell nothing.
+    """
+    demonstrations = [
+        Demonstration(*parts) for parts in zip(programs, actual, expected, strict=True)
+        if parts[1] != parts[2] and all(tells(part, part) for part in parts[1:])
+    ]  # fmt: skip
+    return sorted(demonstrations, key=lambda demonstration: bool(demonstration.expected["error"]))[
+        :CONFIRMED
+    ]

@@ -20,11 +20,15 @@ SECONDS, MOST_CHARACTERS = 5.0, 1500
 
 
 def run(program: str) -> dict[str, str]:
-    """What a program prints, and its exception as `name: message`."""
+    """What a program prints, and its exception as `name: message`. Nothing where it cannot import
+    something.
+    """
     output, error = io.StringIO(), ""
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
             exec(compile(program, "example.py", "exec"), {"__name__": "__main__"})
+    except ImportError:  # of what is not installed here: it says nothing of the package
+        return {}
     except BaseException as raised:  # noqa: BLE001  a program may raise anything
         kind = type(raised)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."

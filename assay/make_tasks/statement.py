@@ -1,6 +1,5 @@
 """What the policy reads of a bug: an issue that a user would write."""
 
-import ast
 import re
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -16,8 +15,6 @@ from assay.make_tasks.visible import SHORTEST, functions_of
 Reword = Callable[[str, str], Awaitable[str]]
 MOST_LINES, MOST_CHARACTERS, ENDPOINT_SECONDS = 24, 2000, 120.0
 REQUEST = "Find the cause in the package's code and fix it."
-MOST_CALLS = 3
-"""Functions that a description names."""
 INSTRUCTION = """You get a report on the Python package {name}: code, what it does, and what it
 should do. Write the bug report of a user in 3 to 10 lines: what they called, with the code, what
 they expected, what they got. Name neither tests nor a cause: users have not read the package. The
@@ -41,41 +38,6 @@ def _ending(result: Mapping[str, str], should: str) -> str:
     if error := result["error"]:
         return f"It {should}fail{s} with:\n\n{fenced(error)}"
     return f"It {should}print{s}:\n\n{fenced(result['output'].rstrip())}"
-
-
-def description(name: str, error: str, calls: Iterable[str]) -> str:
-    """The report of a failure of which no program can be shown: its plain `error`, and the
-    functions that are called. Empty where there is no error.
-    """
-    functions = [f"`{call}`" for call in dict.fromkeys(calls)][:MOST_CALLS]
-    where = f" It shows where a program calls {', '.join(functions)}." if functions else ""
-    return error and f"`{name}` has a bug.{where} {error}\n\n{REQUEST}"
-
-
-def plain_error(error: str) -> str:
-    """An exception in a sentence: its type and message, or the values that should be equal. No line
-    of code is quoted.
-    """
-    first = error.partition("\n")[0].removeprefix("AssertionError: ").removeprefix("assert ")
-    for pattern in (r"(.+) == (.+)", r"(.+) != (.+)"):
-        pair = re.fullmatch(pattern, first)
-        if pair and pair[1] != pair[2] and all(map(is_value, pair.groups())):
-            return f"Two values should be equal, but are {pair[1]} and {pair[2]}."
-    if raises := re.match(r"Failed: DID NOT RAISE (.+)", error):
-        return f"It should raise {raises[1]}, and does not."
-    kind = re.match(r"[\w.]+(?=: |$)", error)
-    if kind and kind[0] not in ("AssertionError", "assert"):
-        return f"It fails with:\n\n{fenced(error)}"
-    return ""
-
-
-def is_value(text: str) -> bool:
-    """Whether a text is a literal."""
-    try:
-        ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return False
-    return True
 
 
 def fenced(text: str, language: str = "") -> str:

@@ -23,6 +23,8 @@ LEFT_OUT = (
 )  # fmt: skip
 """What is no part of a tree: history, environments, and copies of the sources."""
 OTHERS = {"tests", "test", "testing", "docs", "doc", "examples", "benchmarks", "scripts"}
+SIZES = 200, 1000, 5000
+"""Lines of packages: what a small model must read to find a bug."""
 SETUP = ("setup.py", "conftest.py", "noxfile.py", "tasks.py")
 REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(==[A-Za-z0-9.+!_-]+)?")
 
@@ -80,6 +82,12 @@ def source_files(tree: Path) -> Iterator[str]:
         is_other = path.name in SETUP or OTHERS & {*path.parts[:-1]}
         if not (is_test(path) or is_other or file.is_symlink()):
             yield str(path)
+
+
+def size_of(tree: Path) -> str:
+    """How many lines the files have that bugs are put into, as a rung of SIZES."""
+    lines = sum((tree / path).read_bytes().count(b"\n") for path in source_files(tree))
+    return next((f"up to {most:,} lines" for most in SIZES if lines <= most), "more lines")
 
 
 def is_test(path: PurePath) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 import textwrap
@@ -114,6 +115,7 @@ def texts(kit: Any, code: str) -> list[str]:
         ("kit.add(2, sign=3)", ["add(2, sign=3)"]),
         ("kit.inner(kit.EMPTY); kit.inner(int); kit.inner(kit.Box)",
          ["inner(EMPTY)", "inner(int)", "inner(Box)"]),
+        ("kit.inner(open)", ["inner(open)"]),
         ("kit.inner(lambda: 1)", [""]),
         ("list(kit.numbers(3))", ["numbers(3)"]),
         ("kit.cached(4)", ["cached(4)"]),
@@ -130,6 +132,16 @@ def texts(kit: Any, code: str) -> list[str]:
 )  # fmt: skip
 def test_a_call_is_written_as_what_makes_it_again(kit: Any, code: str, expected: list[str]) -> None:
     assert texts(kit, code) == expected
+
+
+def test_a_built_in_function_needs_no_import(kit: Any) -> None:
+    steps = Recorder({str(kit.__file__)}).record(lambda: kit.inner(open))
+    assert [step["imports"] for step in steps] == [["from recorded_kit import inner"]]
+
+
+def test_a_function_of_python_s_is_imported_from_its_public_module(kit: Any) -> None:
+    steps = Recorder({str(kit.__file__)}).record(lambda: kit.inner(operator.add))
+    assert "from operator import add" in steps[0]["imports"]
 
 
 def test_a_subclass_of_the_test_s_own_cannot_be_written(kit: Any) -> None:
@@ -150,6 +162,7 @@ def test_programs_of_recorded_calls_do_what_the_test_saw(kit: Any) -> None:
 def test_a_program_that_raises_is_told_by_its_exception_and_one_that_hangs_by_nothing() -> None:
     assert in_fork("print(1)\nraise KeyError('a')") == {"output": "1\n", "error": "KeyError: 'a'"}
     assert in_fork("import os\nos._exit(3)") == {}
+    assert in_fork("print(1)\nimport no_such_module") == {}
     assert in_fork(textwrap.dedent("import json\njson.loads('x')"))["error"].startswith(
         "json.decoder.JSONDecodeError: "
     )

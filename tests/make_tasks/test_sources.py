@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import DataError
-from assay.make_tasks.trees import name_of, read_tree, source_files
+from assay.make_tasks.trees import name_of, read_tree, size_of, source_files
 
 FILES = {
     "pkg/mod.py": "A = 1\n", "tests/test_mod.py": "", "pkg/tests/helper.py": "", "setup.py": "",
@@ -119,6 +119,17 @@ def test_what_is_no_package_is_refused_in_one_line(tmp_path: Path, package: str,
     with pytest.raises(DataError, match=says) as caught:
         read_tree(package.format(folder=tmp_path), tmp_path / "tree")
     assert "\n" not in str(caught.value)
+
+
+def test_a_tree_s_size_is_that_of_its_sources_and_not_of_its_tests(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("a\n" * 300)
+    (tmp_path / "a.py").write_text("a\n" * 200)
+    assert size_of(tmp_path) == "up to 200 lines"
+    (tmp_path / "b.py").write_text("a\n")
+    assert size_of(tmp_path) == "up to 1,000 lines"
+    (tmp_path / "b.py").write_text("a\n" * 5000)
+    assert size_of(tmp_path) == "more lines"
 
 
 def test_a_tree_is_named_after_its_package() -> None:

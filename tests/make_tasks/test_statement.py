@@ -8,19 +8,18 @@ import pytest
 
 from assay.errors import SettingsError
 from assay.make_tasks.edits import SourceFile
+from assay.make_tasks.reports import MOST_SNIPPETS, differing, nearest
 from assay.make_tasks.snippets import Demonstration, Snippet, snippets
 from assay.make_tasks.statement import (
     INSTRUCTION,
     MOST_LINES,
     body,
-    description,
     documented,
     exception,
     issue,
     leaks,
     names_test,
     open_wording,
-    plain_error,
 )
 from tests.endpoints import endpoint, reply
 
@@ -123,30 +122,38 @@ def test_an_issue_says_what_the_program_does_and_should_do() -> None:
     )
 
 
+def test_programs_nearest_to_the_failure_of_each_test_are_tried_and_the_shortest_first() -> None:
+    many = [Snippet(f"print({'1' * number})", "f") for number in range(1, 80)]
+    other = [Snippet("print('a long one, and near')", "g")]
+    found = nearest([many, other])
+    assert len(found) == MOST_SNIPPETS
+    assert other[0] in found
+    assert found == sorted(found, key=lambda program: program.cost)
+    assert many[-1] in found
+    assert many[0] not in found
+
+
+def test_programs_that_print_an_address_take_no_other_s_place() -> None:
+    programs = [Snippet(f"print({number})", "f") for number in range(6)]
+    actual = [{"output": f"<object at 0x7f12345678{number}>", "error": ""} for number in range(6)]
+    expected = [result | {"output": "<object at 0x7f87654321>"} for result in actual]
+    actual[5], expected[5] = {"output": "", "error": "StopIteration"}, {"output": "1", "error": ""}
+    assert differing(programs, actual, expected) == [
+        Demonstration(programs[5], actual[5], expected[5])
+    ]
+
+
+def test_a_program_that_should_print_is_taken_before_one_that_should_fail() -> None:
+    programs = [Snippet("f()", "f"), Snippet("print(f())", "f")]
+    actual = [{"output": "1", "error": ""}, {"output": "1", "error": ""}]
+    expected = [{"output": "", "error": "ValueError"}, {"output": "2", "error": ""}]
+    assert [one.snippet for one in differing(programs, actual, expected)] == programs[::-1]
+
+
 def test_text_with_a_fence_is_shown_in_a_longer_one() -> None:
     snippet = Snippet("print(1)", "f")
     shown = issue("pkg", Demonstration(snippet, {"output": "```\n", "error": ""}, {}))
     assert "````\n```\n````" in shown
-
-
-def test_a_description_says_the_exception_or_the_values_and_quotes_no_code() -> None:
-    for error, says in (
-        ("TypeError: no", "It fails with:\n\n```\nTypeError: no\n```"),
-        ("AssertionError: assert 3 == [1]\n +  where 3 = f(2)",
-         "Two values should be equal, but are 3 and [1]."),
-        ("AssertionError: 2 != 1", "Two values should be equal, but are 2 and 1."),
-        ("Failed: DID NOT RAISE <class 'KeyError'>",
-         "It should raise <class 'KeyError'>, and does not."),
-    ):  # fmt: skip
-        assert plain_error(error) == says
-    for error in (
-        "assert pkg.f(x) == 3", "AssertionError: assert f(1)", "", "AssertionError: assert 3 != 3",
-        "AssertionError: 3 == 3",
-    ):  # fmt: skip
-        assert plain_error(error) == ""
-    text = description("pkg", plain_error("TypeError: no"), ["f", "f", "g"])
-    assert "calls `f`, `g`. It fails with:\n\n```\nTypeError: no\n```\n\nFind" in text
-    assert description("pkg", "", ["f"]) == ""
 
 
 def test_code_that_has_a_line_of_the_test_leaks() -> None:
