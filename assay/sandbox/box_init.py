@@ -64,6 +64,9 @@ class BoxSpec(NamedTuple):
     open_files: int = 1024
     covered: tuple[str, ...] = ()
     """Files and folders among what it shows that are empty in it, where it has namespaces."""
+    writable: tuple[str, ...] = ()
+    """Folders of the root, as `/logs`, that are empty at first and that commands may write to. A
+    box that has some needs namespaces; it shows nothing else of these names."""
 
 
 class BoxSettings(NamedTuple):

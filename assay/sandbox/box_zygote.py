@@ -194,7 +194,7 @@ def make_root(settings: BoxSettings) -> str:
     usual = settings.rules._replace(packages=())
     namespaces.fill_root(usual, f"size={settings.spec.size_mb}m,nr_inodes={settings.spec.files}")
     if settings.spec.image:
-        namespaces.show_image(str(settings.spec.image), OWN)
+        namespaces.show_image(str(settings.spec.image), (*OWN, *settings.spec.writable))
     for name in DEVICES:
         namespaces.show(f"/dev/{name}")
     os.makedirs(f"{ROOT}/dev/pts", exist_ok=True)
@@ -205,7 +205,8 @@ def make_root(settings: BoxSettings) -> str:
         )
         os.symlink("pts/ptmx", f"{ROOT}/dev/ptmx")
     os.symlink("/proc/self/fd", f"{ROOT}/dev/fd")
-    for path, mode in WRITABLE.items():
+    writable = {**WRITABLE, **dict.fromkeys(settings.spec.writable, 0o777)}
+    for path, mode in writable.items():
         own_folder(path, mode, ROOT)
     for path in settings.rules.packages:  # which may lie below a writable folder
         namespaces.show(path)
@@ -217,7 +218,7 @@ def make_root(settings: BoxSettings) -> str:
     mount_etc()
     form = mount_tree(settings.spec.folder)
     seal("/", namespaces.ATTR_RDONLY | namespaces.ATTR_NOSUID, namespaces.AT_RECURSIVE)
-    for path in (*WRITABLE, settings.spec.folder):
+    for path in (*writable, settings.spec.folder):
         seal(path, 0, cleared=namespaces.ATTR_RDONLY)
     return form
 
