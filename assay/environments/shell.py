@@ -1,12 +1,12 @@
-"""An agent's shell in a repository: the model calls `bash`, and tools of MCP servers, sees
-what came of it, and in the end the change of the work folder is judged. Limits and texts are those
-of mini-swe-agent 2.4.6.
+"""An agent's shell in a repository, or another work folder: the model calls `bash`, and tools of
+MCP servers, sees what came of it, and in the end the change of the folder is judged. Limits and
+texts are those of mini-swe-agent 2.4.6.
 """
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
@@ -15,7 +15,6 @@ from assay.environments import (
     LocalConversation,
     OutOfRoomError,
     environment_with,
-    missing_repository,
     repository_tests,
 )
 from assay.environments.mcp_client import McpError
@@ -29,12 +28,12 @@ from assay.environments.mcp_servers import (
 from assay.environments.shell_texts import FORMS, TEXTS, ObservationForm
 from assay.errors import DataError, SettingsError
 from assay.files import encodable
-from assay.judge.kinds.repository import shown_spec_of
+from assay.judge.kinds.find import kind_of
+from assay.judge.kinds.kind import InTree
 from assay.sandbox.box import Box
-from assay.sandbox.box_commit import commit_tree
 from assay.sandbox.program import Ended
 from assay.tools import Tool
-from assay.types import Task, ToolCall
+from assay.types import AnyCheck, Task, ToolCall
 
 BASH = Tool(
     "bash", "Execute a bash command", {"command": "The bash command to execute"},
@@ -58,19 +57,30 @@ NO_ANSWER = "An error occurred while calling the tool"
 
 def instructions(task: Task, tool_calls: str, mcp: Commands | None = None) -> str:
     """How to work and to submit."""
-    use = TEXTS["use"]["tools" if mcp else tool_calls]
-    return str(TEXTS["instructions"]).format(use=use, submit=SUBMIT)
+    use, form = TEXTS["use"]["tools" if mcp else tool_calls], TEXTS["instructions"]
+    place = "repository" if repository_tests(task) else "folder"
+    goal, result = TEXTS["goal"][place], TEXTS["result"][place]
+    return str(form).format(goal=goal, result=result, use=use, submit=SUBMIT)
+
+
+def judged_tree(task: Task) -> tuple[InTree[Any], AnyCheck] | None:
+    """The check of a task whose programs are changes of a tree, with its kind; None for others."""
+    kinds = ((kind_of(check), check) for check in task.checks)
+    return next(((kind, check) for kind, check in kinds if isinstance(kind, InTree)), None)
 
 
 def missing(task: Task, mcp: Commands | None = None) -> str:
     """What a task lacks. Raises DataError for one whose box shows no files of MCP servers."""
-    check = repository_tests(task)
-    if mcp and check and check.image:
+    judged = judged_tree(task)
+    if judged is None:
+        return "a repository"
+    kind, check = judged
+    if mcp and kind.image(check):
         raise DataError(
             f"task {task.id}: a box with an image shows none of the files of environment.mcp; leave"
             " out its servers, or the tasks with images"
         )
-    return missing_repository(task)
+    return ""
 
 
 def server_tools(
@@ -115,22 +125,23 @@ async def shell(
     mcp: dict[str, tuple[str, ...]] | None = None,
     mcp_roots: tuple[str, ...] = (),
 ) -> None:
-    """Run each reply's commands in a box with the repository, each for up to `seconds`, in at most
+    """Run each reply's commands in a box with the work folder, each for up to `seconds`, in at most
     `turns` replies. Commands stand in calls of the tool `bash` as the model's chat template writes
     them, or, if `tool_calls` is "text", in ```mswea_bash_command blocks. The `observations` have
     the form of mini-swe-agent's swebench.yaml, or of its mini.yaml ("json"). As there, a reply that
-    cannot be used leaves the conversation. A tree without git history is one commit. `mcp` names
-    servers of the Model Context Protocol by their commands, which run in the box: their tools are
-    the model's too. The box shows them the folders `mcp_roots` (docs/environments.md).
+    cannot be used leaves the conversation. A repository without git history is one commit. `mcp`
+    names servers of the Model Context Protocol by their commands, which run in the box: their tools
+    are the model's too. The box shows them the folders `mcp_roots` (docs/environments.md).
     """
-    check = repository_tests(conversation.task)
-    if missing(conversation.task, mcp) or check is None:
+    judged = judged_tree(conversation.task)
+    if missing(conversation.task, mcp) or judged is None:
         await conversation.reply()
         return
-    spec, commands = await shown_spec_of(check), mcp or {}
+    kind, check = judged
+    spec, commands = await kind.work_spec(check), mcp or {}
     spec = spec._replace(roots=(*spec.roots, *shown_files(commands, mcp_roots)))
     async with conversation.judge.box(spec) as box:
-        if why := await commit_tree(box):
+        if why := await kind.make_ready(box):
             log.warning("task %s: its box has no git repository: %s", conversation.task.id, why)
         servers = await reopen_servers(box, commands, conversation.tools)
         place = Workplace(box, servers, seconds, FORMS[observations])
