@@ -40,7 +40,7 @@ MODULES = {
     " library_classes"
     " checkers shared_data requests answer_code answer_names objects one_at_a_time"
     " console proxy test_code answer_text verdict pytest_needs edition shared_work"
-    " verdict_archive verdict_cache line_ends patches repository_runner images"
+    " verdict_archive verdict_cache line_ends patches repository_runner images dockerfiles"
     " repository_tree canaries doctests distribution"
     " copies"
     " kinds normal_form pytest_session worker candidate"
