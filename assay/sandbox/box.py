@@ -28,7 +28,7 @@ GRACE_SECONDS = 30.0
 """How much longer than a command's time a box may take to answer."""
 READ_MB = DIFF_MB = 16
 MOST_DAEMONS = 8
-RUNNING = ("exec", "start", "exchange")
+RUNNING = ("exec", "start", "exchange", "stop")
 """Requests in which programs run that may end the box."""
 ROOM_BYTES = MIB
 """What a box may answer beside the output of a command."""
@@ -59,6 +59,9 @@ class Box:
         self._spec, self._reader, self._writer, self._zygote = spec, reader, writer, zygote
         self._turn = asyncio.Lock()
         self._daemons = 0
+        """How many there were."""
+        self._open = set[int]()
+        """The numbers of those that were not stopped."""
         self._last: Result | None = None
         """What came of the command that has ended the box, if one has."""
         self.form = self.folder = self.temporary = self.tree = ""
@@ -85,12 +88,13 @@ class Box:
         self, argv: Sequence[str], *, environment: Mapping[str, str] | None = None
     ) -> int:
         """Start a daemon in the work folder; its number. That it cannot be started shows when it
-        is talked with. Raises ValueError beyond MOST_DAEMONS.
+        is talked with. Raises ValueError beyond MOST_DAEMONS that were not stopped.
         """
-        if self._daemons == MOST_DAEMONS:
+        if len(self._open) == MOST_DAEMONS:
             raise ValueError(f"a box has up to {MOST_DAEMONS} daemons")
+        number = self._daemons
         self._daemons += 1
-        number = self._daemons - 1
+        self._open.add(number)
         variables = {**self._variables(), **(environment or {})}
         await self._ask(BoxRequest(
             "start", list(argv), variables, self.folder, FILE_SECONDS, 0, False, b""
@@ -104,11 +108,21 @@ class Box:
         end of a line, or `output_bytes`. More may follow the line, and the rest of a line may come
         with the next exchange. The result is EXITED where there was an end of a line, WALL where
         its time is up, CRASHED where the daemon has ended, and MEMORY where it used too much and
-        was ended; its `stderr` is what the daemon wrote there so far.
+        was ended; its `stderr` is what the daemon wrote there so far. Raises ValueError for one
+        that was stopped.
         """
+        if daemon not in self._open:
+            raise ValueError(f"the box has no daemon {daemon}")
         return await self._ask(BoxRequest(
             "exchange", [daemon], {}, self.folder, wall_seconds, output_bytes, False, data
         ))  # fmt: skip
+
+    async def stop(self, daemon: int) -> None:
+        """End a daemon, with all that it has started. Raises ValueError for one that was."""
+        if daemon not in self._open:
+            raise ValueError(f"the box has no daemon {daemon}")
+        self._open.remove(daemon)
+        await self._ask(BoxRequest("stop", [daemon], {}, self.folder, FILE_SECONDS, 0, False, b""))
 
     async def write(
         self, files: Mapping[str, bytes], executable: Collection[str] = (), folder: str = ""
@@ -128,6 +142,18 @@ class Box:
     async def read(self, path: str, most: int = READ_MB * MIB) -> bytes:
         """The content of a file. Raises OSError where there is none, or more than `most` bytes."""
         return await self._do("read", path, most=most)
+
+    async def put(self, path: str, data: bytes, executable: bool = False) -> None:
+        """Write a file as a command would: links are followed, what may not be written stays, and
+        folders that lack are made. Raises OSError.
+        """
+        await self._do("put", path, data, executable)
+
+    async def get(self, path: str, most: int = READ_MB * MIB) -> bytes:
+        """The content of a file as a command would read it. Raises OSError; its number is EFBIG
+        beyond `most` bytes.
+        """
+        return await self._do("get", path, most, most=most)
 
     async def diff(self, most: int = DIFF_MB * MIB) -> str:
         """How the work folder differs from the tree, as git tells it, with binary files; bytes that
@@ -161,6 +187,11 @@ class Box:
         listed = await self._do("changes", self.tree, most=DIFF_MB * MIB)
         return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether a command has ended the box, so that nothing can be done in it any more."""
+        return self._last is not None
+
     async def close(self) -> None:
         """End it, and wait until nothing is left of it."""
         self._writer.write_eof()
@@ -185,15 +216,19 @@ class Box:
         self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,),
         folder: str = "",
     ) -> Result:  # fmt: skip
-        """Do something with files. Raises OSError, as TimeoutError where that takes too long."""
+        """Do something with files. Raises OSError, as what its number in the box says, and as
+        TimeoutError where that takes too long.
+        """
         place = folder or self.folder
         result = await self._ask(BoxRequest(
             kind, list(arguments), self._variables(), place, FILE_SECONDS, 2 * most, False, b""
         ))  # fmt: skip
         if result.ended is not Ended.EXITED or result.status not in statuses:
             text = result.stderr.decode("utf-8", "replace").strip()
-            error = TimeoutError if result.ended is Ended.WALL else OSError
-            raise error(f"{kind} in a box: {text or result.detail}")
+            text = f"{kind} in a box: {text or result.detail}"
+            if result.error:
+                raise OSError(result.error, text)
+            raise (TimeoutError if result.ended is Ended.WALL else OSError)(text)
         if len(result.stdout) > most:
             raise OSError(f"{kind} in a box: more than {most} bytes")
         return result
@@ -221,4 +256,5 @@ class Box:
         if ended == Ended.LOST:
             self._writer.transport.abort()
             raise SandboxError(f"a box can do nothing more: {fields[0]}")
-        return Result(Ended(ended), *fields)
+        *known, left_out, number = fields
+        return Result(Ended(ended), *known)._replace(left_out=left_out, error=number)

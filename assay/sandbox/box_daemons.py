@@ -118,6 +118,14 @@ class Daemons:
         for daemon in self._all:
             daemon.kill(why)
 
+    def stop(self, number: int) -> None:
+        """End one, which nobody asks for again."""
+        daemon = self._all[number]
+        daemon.kill((Ended.CRASHED, "stopped"))
+        daemon.stream.close()
+        os.close(daemon.errors.descriptor)
+        os.close(daemon.pidfd)
+
     def end_others(self, command: int | None) -> list[kernel.ProcessEnd]:
         """Kill all other processes of the box, wait for them, and stop the daemons."""
         for daemon in self._all:

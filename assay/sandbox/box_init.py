@@ -9,6 +9,7 @@ but for the daemons that the trainer has started.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -65,8 +66,8 @@ class BoxSpec(NamedTuple):
     covered: tuple[str, ...] = ()
     """Files and folders among what it shows that are empty in it, where it has namespaces."""
     writable: tuple[str, ...] = ()
-    """Folders of the root, as `/logs`, that are empty at first and that commands may write to. A
-    box that has some needs namespaces; it shows nothing else of these names."""
+    """Absolute paths of more folders that commands may write to, empty at first. A box that has
+    some needs namespaces, and shows none of an image's files of these names."""
 
 
 class BoxSettings(NamedTuple):
@@ -84,7 +85,7 @@ class BoxRequest(NamedTuple):
 
     kind: str
     """`exec`; `start`, of a command that is to be a daemon; `exchange`, with the daemon of a
-    number; or a function of box_files."""
+    number; `stop`, of that; or a function of box_files."""
     arguments: list[Any]
     environment: dict[str, str]
     folder: str
@@ -101,6 +102,17 @@ def is_stopped(child: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     return False
+
+
+def failure_of(pipe: int) -> int:
+    """The number of the error that a child wrote to a pipe, which is closed; 0 where none did."""
+    os.set_blocking(pipe, False)
+    try:
+        return int(os.read(pipe, 16) or 0)
+    except BlockingIOError:
+        return 0
+    finally:
+        os.close(pipe)
 
 
 class OomScore:
@@ -176,17 +188,18 @@ class Init:
         spec, started = self._settings.spec, time.monotonic()
         watch = BoxWatch(spec.memory_mb + TOGETHER_MB, spec.size_mb, self._folder, self._tcp_mb)
         self._daemons.wake()
-        if request.kind == "start":
-            self._start(request)
-            return Ended.EXITED, "", 0, 0.0, time.monotonic() - started, 0.0, b"", b"", b""
+        if request.kind in ("start", "stop"):
+            self._start(request) if request.kind == "start" else self._stop(*request.arguments)
+            used = 0.0, time.monotonic() - started, 0.0
+            return Ended.EXITED, "", 0, *used, b"", b"", b"", 0, 0
         if request.kind == "exchange":
             return self._exchange(request, watch)
-        stdin = kernel.memory_file(request.stdin)
+        stdin, failures = kernel.memory_file(request.stdin), os.pipe()
         pipes = [os.pipe() for _ in range(2 - request.merged)]
         child = self._score.fork()
         if child == 0:
-            self._become(request, stdin, pipes[0][1], pipes[-1][1])
-        for descriptor in (stdin, *(writing for _, writing in pipes)):
+            self._become(request, failures[1], stdin, pipes[0][1], pipes[-1][1])
+        for descriptor in (stdin, failures[1], *(writing for _, writing in pipes)):
             os.close(descriptor)
         outputs = [Output(reading, request.output_bytes) for reading, _ in pipes]
         try:
@@ -205,17 +218,24 @@ class Init:
         cpu_seconds = watch.orphans_cpu_seconds + sum(end.cpu_seconds for end in ends)
         memory_mb = max(watch.peak_mb, *(end.memory_mb for end in ends))
         used = cpu_seconds, time.monotonic() - started, memory_mb
-        return ended, detail, code, *used, b"", *(output.text() for output in outputs)
+        texts = [*(output.text() for output in outputs), b""][:2]
+        left_out = sum(output.left_out for output in outputs)
+        return ended, detail, code, *used, b"", *texts, left_out, failure_of(failures[0])
 
     def _start(self, request: BoxRequest) -> None:
         """Start a daemon."""
         (ours, theirs), (reading, writing) = socket.socketpair(), os.pipe()
         child = self._score.fork()
         if child == 0:
-            self._become(request, theirs.fileno(), theirs.fileno(), writing)
+            self._become(request, -1, theirs.fileno(), theirs.fileno(), writing)
         theirs.close()
         os.close(writing)
         self._daemons.add(child, ours, reading)
+        self._end(None)
+
+    def _stop(self, number: int) -> None:
+        """Stop a daemon."""
+        self._daemons.stop(number)
         self._end(None)
 
     def _exchange(self, request: BoxRequest, watch: BoxWatch) -> tuple[object, ...]:
@@ -230,7 +250,7 @@ class Init:
             self._end(None)
         ended, detail = stop or (Ended.EXITED, "")
         used = 0.0, time.monotonic() - started, watch.peak_mb
-        return ended, detail, 0, *used, b"", bytes(output), self._daemons.errors(number)
+        return ended, detail, 0, *used, b"", bytes(output), self._daemons.errors(number), 0, 0
 
     def _watch(
         self, child: int, outputs: Sequence[Output], wall_seconds: float, watch: BoxWatch
@@ -277,14 +297,18 @@ class Init:
             remove_segments()
         return ends
 
-    def _become(self, request: BoxRequest, *streams: int) -> NoReturn:
-        """In a child: give up what a command does not need, and do the request."""
+    def _become(self, request: BoxRequest, failure: int, *streams: int) -> NoReturn:
+        """In a child: give up what a command does not need, and do the request. failure: a pipe to
+        which the number of an error is written, which closes as a command begins; or -1.
+        """
+        number = errno.EINVAL
         try:
             os.setsid()
             for at, stream in enumerate(streams):
                 os.dup2(stream, at)
             self._give_up()
-            os.closerange(3, MOST_FILES)
+            os.closerange(3, max(3, failure))
+            os.closerange(max(3, failure + 1), MOST_FILES)
             os.chdir(request.folder)
             if request.kind in ("exec", "start"):
                 os.execvpe(request.arguments[0], request.arguments, request.environment)
@@ -292,8 +316,11 @@ class Init:
             getattr(box_files, request.kind)(*request.arguments)
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  a child must never return into its parent
+            number = getattr(error, "errno", 0) or number
             os.write(2, f"{type(error).__name__}: {error}\n".encode("utf-8", "replace"))
         finally:
+            if failure >= 0:
+                os.write(failure, b"%d" % number)
             os._exit(NOT_DONE)
 
     def _give_up(self) -> None:

@@ -205,8 +205,7 @@ def make_root(settings: BoxSettings) -> str:
         )
         os.symlink("pts/ptmx", f"{ROOT}/dev/ptmx")
     os.symlink("/proc/self/fd", f"{ROOT}/dev/fd")
-    writable = {**WRITABLE, **dict.fromkeys(settings.spec.writable, 0o777)}
-    for path, mode in writable.items():
+    for path, mode in WRITABLE.items():
         own_folder(path, mode, ROOT)
     for path in settings.rules.packages:  # which may lie below a writable folder
         namespaces.show(path)
@@ -217,8 +216,10 @@ def make_root(settings: BoxSettings) -> str:
     namespaces.pivot()  # links of an image lead nowhere else now
     mount_etc()
     form = mount_tree(settings.spec.folder)
+    for path in settings.spec.writable:
+        own_folder(path, 0o777)
     seal("/", namespaces.ATTR_RDONLY | namespaces.ATTR_NOSUID, namespaces.AT_RECURSIVE)
-    for path in (*writable, settings.spec.folder):
+    for path in (*WRITABLE, *settings.spec.writable, settings.spec.folder):
         seal(path, 0, cleared=namespaces.ATTR_RDONLY)
     return form
 

@@ -172,6 +172,11 @@ class Result(NamedTuple):
     """Whether what it answered may have run as code in its companion."""
     was_asked: bool = False
     """Whether its companion had something of it, which may then have ended the companion."""
+    left_out: int = 0
+    """Bytes that a command in a box wrote and that are not kept."""
+    error: int = 0
+    """The number of the error for which a command in a box was not started, or what was asked of
+    its files not done; 0 where there was none. No command can write it."""
 
 
 class SupervisorSettings(NamedTuple):

@@ -1,0 +1,264 @@
+"""A box for trainers and evaluators of others: a folder in which untrusted commands run.
+
+async with await LentBox.open(Path("tree")) as box:
+    done = await box.run("make test", seconds=60)
+    report = await box.get("report.xml")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import posixpath
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+from assay.errors import DataError, SandboxError, SettingsError
+from assay.sandbox.box import READ_MB, Box
+from assay.sandbox.box_init import BoxSpec
+from assay.sandbox.boxes import Boxes
+from assay.sandbox.isolation import probe_isolation
+from assay.sandbox.kernel import MIB
+from assay.sandbox.program import Ended, Result
+
+Command = str | Sequence[str]
+"""A program and its words; or text for bash."""
+NOT_STARTED, NOT_FOUND, TIME_OUT, KILLED = 126, 127, 124, 128
+"""Exit statuses by which shells and `timeout` say so; a signal's number is added to the last."""
+SYSTEM = ("/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/tmp")
+"""Folders that no option may replace."""
+
+
+class Cause(StrEnum):
+    """Why a command has no exit status of its own."""
+
+    NONE = ""
+    """It has one."""
+    TIME = "time"
+    """Its time was up. All that it had started is killed."""
+    MEMORY = "memory"
+    """The box used too much memory, or its files too much room."""
+    KILLED = "killed"
+    """A signal ended it, or the box did for what it was doing; `detail` says which."""
+    GONE = "gone"
+    """The process that was to answer has ended."""
+    NOT_STARTED = "not started"
+    """It could not be started; `error` is the system's number."""
+    BOX_ENDED = "box ended"
+    """A command has ended its box: nothing more runs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What came of a command. Its failure is data; that of the machine is a SandboxError."""
+
+    status: int
+    """Its exit status. Without one it is what shells say: 124 for time, 126 or 127 for what was not
+    started, 128 and the number of the signal."""
+    stdout: bytes
+    stderr: bytes
+    """Up to `output_bytes` of each: half of its beginning, half of its end, and a line between that
+    says how much is left out."""
+    cause: Cause = Cause.NONE
+    detail: str = ""
+    """The cause in one line for people."""
+    left_out: int = 0
+    """Bytes of output that are not kept; above 0 the output was too much."""
+    error: int = 0
+    """The number of the error (module errno) for which it was not started."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it exited with status 0."""
+        return self.cause is Cause.NONE and self.status == 0
+
+
+class LentBox:
+    """An open box, which `open` makes. Commands take turns, and what one has started ends with it.
+    A process of `start` stays until `stop` or the end of the box.
+
+    All paths are paths in the box: relative ones lie in its work folder, and none leads out of it.
+    Every method raises SandboxError where the machine has failed or the box is closed. A call that
+    is cancelled closes the box.
+    """
+
+    def __init__(self, box: Box, ends: contextlib.AsyncExitStack) -> None:
+        self._box, self._ends = box, ends
+
+    @classmethod
+    async def open(
+        cls, tree: Path | None = None, *, folder: str = "/testbed", roots: Sequence[Path] = (),
+        image: Path | None = None, environment: Mapping[str, str] | None = None,
+        writable: Sequence[str] = (), memory_mb: int = 4096, size_mb: int = 2048,
+        processes: int = 512, allow_weak: bool = False,
+    ) -> LentBox:  # fmt: skip
+        """A box whose work folder holds what the folder `tree` does, which itself stays as it is;
+        an empty one without.
+
+        folder: its path, where boxes have namespaces. roots: folders with an interpreter or tools, which are there at the same paths, read-only.
+        image: an unpacked image whose folder is `/`. environment: variables of all commands.
+        writable: absolute paths of more folders to write to, where boxes have namespaces. size_mb:
+        what all files may hold. allow_weak: open even where the sandbox is not sound.
+
+        Raises DataError for a tree that is no folder, SettingsError for another argument that
+        cannot be, SandboxError where there are no boxes.
+        """
+        isolation = await asyncio.to_thread(probe_isolation)
+        if not (isolation.sound or allow_weak):
+            raise SandboxError(
+                f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`"
+            )
+        require_own((folder, *writable))
+        ends = contextlib.AsyncExitStack()
+        try:
+            if tree is None:
+                tree = Path(tempfile.mkdtemp(prefix="assay-empty-"))
+                ends.callback(shutil.rmtree, tree, ignore_errors=True)
+            elif not tree.is_dir():
+                raise DataError(f"a box needs a folder, and {tree} is none")
+            spec = BoxSpec(
+                tree, tuple(roots), environment or {}, folder, image, memory_mb=memory_mb,
+                size_mb=size_mb, processes=processes, writable=tuple(writable),
+            )  # fmt: skip
+            boxes = boxes_of(os.getpid(), isolation.walls)
+            return cls(await ends.enter_async_context(boxes.open(spec)), ends)
+        except BaseException:
+            await ends.aclose()
+            raise
+
+    @property
+    def folder(self) -> str:
+        """The path of the work folder in the box."""
+        return self._box.folder
+
+    @property
+    def form(self) -> str:
+        """How it is isolated: a key of assay.sandbox.box.FORMS."""
+        return self._box.form
+
+    async def run(
+        self, command: Command, *, folder: str = "", environment: Mapping[str, str] | None = None,
+        stdin: bytes = b"", seconds: float = 60.0, output_bytes: int = MIB, merged: bool = False,
+    ) -> Finished:  # fmt: skip
+        """Run a command in `folder`, or in the work folder, for up to `seconds`. output_bytes: how
+        much of each stream is kept. merged: whether standard error goes where standard output goes.
+        """
+        result = await self._box.run(
+            words_of(command), wall_seconds=seconds, output_bytes=output_bytes, merged=merged,
+            stdin=stdin, environment=environment, folder=self._inside(folder),
+        )  # fmt: skip
+        return finished(result, Cause.BOX_ENDED if self._box.has_ended else Cause.KILLED)
+
+    async def put(self, path: str, data: bytes, executable: bool = False) -> None:
+        """Write a file as a command would; folders that lack are made. Raises OSError by its
+        number: PermissionError, IsADirectoryError and so on.
+        """
+        with as_named(path):
+            await self._box.put(self._inside(path), data, executable)
+
+    async def get(self, path: str, most: int = READ_MB * MIB) -> bytes:
+        """The content of a file. Raises OSError by its number: FileNotFoundError, PermissionError,
+        IsADirectoryError, and one with EFBIG for more than `most` bytes.
+        """
+        with as_named(path):
+            return await self._box.get(self._inside(path), most)
+
+    async def start(self, command: Command, *, environment: Mapping[str, str] | None = None) -> int:
+        """Start a process that stays over commands; its number. It runs only while the box does
+        something. Raises ValueError for more of them than a box may have.
+        """
+        return await self._box.start(words_of(command), environment=environment)
+
+    async def exchange(
+        self, number: int, data: bytes, *, seconds: float = 60.0, output_bytes: int = MIB
+    ) -> Finished:
+        """Write to such a process, and read until it has written the end of a line, or for
+        `seconds`, after which the cause is TIME and what it wrote so far is the output. Raises
+        ValueError for one that was stopped.
+        """
+        result = await self._box.exchange(
+            number, data, wall_seconds=seconds, output_bytes=output_bytes
+        )
+        return finished(result, Cause.BOX_ENDED if self._box.has_ended else Cause.GONE)
+
+    async def stop(self, number: int) -> None:
+        """End such a process, with all that it has started. Raises ValueError for one that was."""
+        await self._box.stop(number)
+
+    async def close(self) -> None:
+        """End the box and all that runs in it. A second call does nothing."""
+        await self._ends.aclose()
+
+    async def __aenter__(self) -> LentBox:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:  # fmt: skip
+        await self.close()
+
+    def _inside(self, path: str) -> str:
+        """A path in the box: a relative one lies in the work folder."""
+        return posixpath.join(self.folder, path)
+
+
+@cache
+def boxes_of(pid: int, walls: tuple[str, ...]) -> Boxes:
+    """What opens the boxes of a process; a fork has its own."""
+    return Boxes(walls)
+
+
+def words_of(command: Command) -> tuple[str, ...]:
+    """The words of a command."""
+    return ("bash", "-c", command) if isinstance(command, str) else tuple(command)
+
+
+@contextlib.contextmanager
+def as_named(path: str) -> Iterator[None]:
+    """Lets errors name the path as the caller does."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), path) from None
+
+
+def require_own(paths: Sequence[str]) -> None:
+    """Raises SettingsError for paths that may not be folders of a box's own."""
+    for path in paths:
+        is_whole = path.startswith("/") and posixpath.normpath(path) == path
+        if not is_whole or path in SYSTEM or path.startswith(("/proc/", "/sys/", "/dev/")):
+            raise SettingsError(
+                f"a box cannot have {path!r} as its own folder: name an absolute path that is not"
+                " the system's"
+            )
+
+
+def finished(result: Result, killed: Cause) -> Finished:
+    """The same for callers outside. killed: the cause where it was ended for what it did."""
+    kept = result.stdout, result.stderr
+    if result.error:
+        status = NOT_FOUND if result.error == errno.ENOENT else NOT_STARTED
+        why = os.strerror(result.error)
+        return Finished(status, *kept, Cause.NOT_STARTED, why, 0, result.error)
+    match result.ended:
+        case Ended.EXITED:
+            return Finished(result.status, *kept, left_out=result.left_out)
+        case Ended.WALL:
+            status, cause = TIME_OUT, Cause.TIME
+        case Ended.MEMORY:
+            status, cause = KILLED + signal.SIGKILL, Cause.MEMORY
+        case _:
+            status, cause = KILLED - result.status, killed
+    return Finished(status, *kept, cause, result.detail, result.left_out)
