@@ -104,10 +104,11 @@ class LentBox:
         """A box whose work folder holds what the folder `tree` does, which itself stays as it is;
         an empty one without.
 
-        folder: its path, where boxes have namespaces. roots: folders with an interpreter or tools, which are there at the same paths, read-only.
-        image: an unpacked image whose folder is `/`. environment: variables of all commands.
-        writable: absolute paths of more folders to write to, where boxes have namespaces. size_mb:
-        what all files may hold. allow_weak: open even where the sandbox is not sound.
+        folder: its path, where boxes have namespaces. roots: folders with an interpreter or tools,
+        which are there at the same paths, read-only. image: an unpacked image whose folder is `/`.
+        environment: variables of all commands. writable: absolute paths of more folders to write
+        to, where boxes have namespaces. size_mb: what all files may hold. allow_weak: open even
+        where the sandbox is not sound.
 
         Raises DataError for a tree that is no folder, SettingsError for another argument that
         cannot be, SandboxError where there are no boxes.

@@ -1,0 +1,412 @@
+"""A server of swe-rex's runtime over a box, for SWE-agent and others that call one: `python -m
+assay.integrations.swe_rex --tree a/folder`. Its clients need no Docker, and no change.
+
+It opens one box, which ends with the call `close`; the next call opens another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import zipfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from secrets import compare_digest, token_urlsafe
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from assay.errors import AssayError, SandboxError, UserError
+from assay.integrations.box_session import BoxSession, SessionEndedError, Shown
+from assay.integrations.lent_box import Cause, LentBox
+from assay.integrations.serve import listening, token_of, until_stopped
+from assay.sandbox.kernel import MIB
+
+LONGEST_SECONDS = 86_400.0
+"""The time of a command without a limit."""
+OUTPUT_BYTES = 8 * MIB
+BODY_BYTES = 256 * MIB
+UNPACKED_BYTES = 1024 * MIB
+TRANSFERRED = 511
+"""The status of an answer that is an error, which the client raises."""
+OpenBox = Callable[[], Awaitable[LentBox]]
+
+
+class NewSession(BaseModel):
+    """What `create_session` gets."""
+
+    session: str = "default"
+    startup_source: list[str] = []
+    startup_timeout: float = 1.0
+
+
+class BashAction(BaseModel):
+    """A command of `run_in_session`."""
+
+    action_type: Literal["bash"] = "bash"
+    command: str
+    session: str = "default"
+    timeout: float | None = None
+    is_interactive_command: bool = False
+    is_interactive_quit: bool = False
+    check: Literal["silent", "raise", "ignore"] = "raise"
+    error_msg: str = ""
+    expect: list[str] = []
+
+
+class InterruptAction(BaseModel):
+    """An interrupt of `run_in_session`."""
+
+    action_type: Literal["bash_interrupt"]
+    session: str = "default"
+    timeout: float = 0.2
+    n_retry: int = 3
+    expect: list[str] = []
+
+
+class Command(BaseModel):
+    """What `execute` gets."""
+
+    command: str | list[str]
+    timeout: float | None = None
+    shell: bool = False
+    check: bool = False
+    error_msg: str = ""
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    merge_output_streams: bool = False
+
+
+class OldSession(BaseModel):
+    """What `close_session` gets."""
+
+    session: str = "default"
+
+
+class FileToRead(BaseModel):
+    """What `read_file` gets."""
+
+    path: str
+    encoding: str | None = None
+    errors: str | None = None
+
+
+class FileToWrite(BaseModel):
+    """What `write_file` gets."""
+
+    path: str
+    content: str
+
+
+Action = TypeAdapter[BashAction | InterruptAction](
+    Annotated[BashAction | InterruptAction, Field(discriminator="action_type")]
+)
+Answer = dict[str, Any]
+
+
+class TransferredError(Exception):
+    """An error that the client raises as its own. name: the class, by its place in swerex."""
+
+    def __init__(self, name: str, message: str, **extra: str) -> None:
+        super().__init__(message)
+        self.place, self.extra = f"swerex.exceptions.{name}", extra
+
+
+class RuntimeServer:
+    """The calls of a runtime, on one box and its sessions."""
+
+    def __init__(self, open_box: OpenBox) -> None:
+        self._open_box = open_box
+        self._box: LentBox | None = None
+        self._opening = asyncio.Lock()
+        self._sessions: dict[str, tuple[BoxSession, asyncio.Lock]] = {}
+        self.failure = ""
+        """How the machine has failed the box; empty where it has not."""
+
+    async def box(self) -> LentBox:
+        """The box, which is opened for the first call."""
+        async with self._opening:
+            if self._box is None:
+                self._box = await self._open_box()
+            return self._box
+
+    async def create_session(self, asked: NewSession) -> Answer:
+        """Start a bash, and run files in it."""
+        name = asked.session
+        if name in self._sessions:
+            raise TransferredError("SessionExistsError", f"session {name} already exists")
+        try:
+            session = await BoxSession.open(await self.box(), OUTPUT_BYTES)
+        except ValueError as error:
+            raise TransferredError("SwerexException", str(error)) from None
+        self._sessions[name] = session, asyncio.Lock()
+        output = ""
+        if asked.startup_source:
+            text = "; ".join(f"source {path}" for path in asked.startup_source)
+            action = BashAction(command=text, timeout=max(1.0, asked.startup_timeout))
+            output = (await self._shown(name, session, action)).text
+        return {"output": output, "session_type": "bash"}
+
+    async def run_in_session(self, action: BashAction | InterruptAction) -> Answer:
+        """Run a command in a bash, or interrupt what runs there."""
+        session, turn = self._session(action.session)
+        async with turn:
+            shown = await self._shown(action.session, session, action)
+        status: int | None = 0
+        if isinstance(action, BashAction) and not (
+            action.is_interactive_command or action.is_interactive_quit
+        ):
+            status = None if action.check == "ignore" else shown.status
+            if action.check == "raise" and status != 0:
+                raise failed(action.command, status, shown.text, action.error_msg)
+        return {
+            "output": shown.text, "exit_code": status, "failure_reason": "",
+            "expect_string": shown.expected, "session_type": "bash",
+        }  # fmt: skip
+
+    async def close_session(self, asked: OldSession) -> Answer:
+        """End a bash."""
+        session, _ = self._session(asked.session)
+        del self._sessions[asked.session]
+        await session.close()
+        return {"session_type": "bash"}
+
+    async def execute(self, asked: Command) -> Answer:
+        """Run a command beside the sessions."""
+        argv = [asked.command] if isinstance(asked.command, str) else asked.command
+        done = await (await self.box()).run(
+            ["sh", "-c", *argv] if asked.shell else argv, folder=asked.cwd or "",
+            environment=asked.env, merged=asked.merge_output_streams, output_bytes=OUTPUT_BYTES,
+            seconds=LONGEST_SECONDS if asked.timeout is None else asked.timeout,
+        )  # fmt: skip
+        if done.cause is Cause.TIME:
+            text = f"Timeout ({asked.timeout}s) exceeded while running command"
+            raise TransferredError("CommandTimeoutError", text)
+        if done.cause is Cause.NOT_STARTED:
+            raise OSError(done.error, os.strerror(done.error), (argv or [""])[0])
+        out, err = (each.decode(errors="backslashreplace") for each in (done.stdout, done.stderr))
+        if asked.check and not done.ok:
+            raise failed(str(asked.command), done.status, f"{out}\n{err}", asked.error_msg)
+        return {"stdout": out, "stderr": err, "exit_code": done.status}
+
+    async def read_file(self, asked: FileToRead) -> Answer:
+        """The text of a file."""
+        data = await (await self.box()).get(asked.path, BODY_BYTES)
+        text = data.decode(asked.encoding or "utf-8", asked.errors or "strict")
+        return {"content": text.replace("\r\n", "\n").replace("\r", "\n")}
+
+    async def write_file(self, asked: FileToWrite) -> Answer:
+        """Write a text."""
+        await (await self.box()).put(asked.path, asked.content.encode())
+        return {}
+
+    async def upload(self, data: bytes, target: str, unzip: bool) -> Answer:
+        """Write a file, or those of a zip archive below a folder. Raises ValueError for what is
+        none, or holds more than UNPACKED_BYTES.
+        """
+        box = await self.box()
+        if not unzip:
+            await box.put(target, data)
+            return {}
+        try:
+            archive = zipfile.ZipFile(io.BytesIO(data))
+        except zipfile.BadZipFile as error:
+            raise ValueError(str(error)) from None
+        with archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > UNPACKED_BYTES:
+                raise ValueError(f"the archive holds more than {UNPACKED_BYTES} bytes")
+            folders = [f"{target}/{entry.filename}" for entry in entries if entry.is_dir()]
+            made = await box.run(["mkdir", "-p", "--", target, *folders])
+            if not made.ok:
+                raise OSError(made.stderr.decode("utf-8", "replace"))
+            for entry in entries:
+                if not entry.is_dir():
+                    executable = bool(entry.external_attr >> 16 & 0o111)
+                    content = await asyncio.to_thread(archive.read, entry)
+                    await box.put(f"{target}/{entry.filename}", content, executable)
+        return {}
+
+    async def close(self) -> Answer:
+        """End the box; the next call opens another."""
+        box, self._box, self.failure = self._box, None, ""
+        self._sessions.clear()
+        if box is not None:
+            await box.close()
+        return {}
+
+    def _session(self, name: str) -> tuple[BoxSession, asyncio.Lock]:
+        if name not in self._sessions:
+            raise TransferredError("SessionDoesNotExistError", f"session {name!r} does not exist")
+        return self._sessions[name]
+
+    async def _shown(
+        self, name: str, session: BoxSession, action: BashAction | InterruptAction
+    ) -> Shown:
+        """What a session shows. One that has ended is forgotten."""
+        try:
+            if isinstance(action, InterruptAction):
+                return await session.interrupt(action.timeout, action.n_retry, action.expect)
+            seconds = LONGEST_SECONDS if action.timeout is None else action.timeout
+            if action.is_interactive_command or action.is_interactive_quit or session.runs:
+                return await session.write(action.command, seconds, action.expect)
+            await self._require_bash(action.command)
+            return await session.run(action.command, seconds, action.expect)
+        except SessionEndedError as error:
+            del self._sessions[name]
+            await session.close()
+            raise TransferredError("NoExitCodeError", str(error)) from None
+        except TimeoutError as error:
+            what = "an interrupt" if isinstance(action, InterruptAction) else action.command
+            raise TransferredError("CommandTimeoutError", f"{what!r} {error}") from None
+
+    async def _require_bash(self, text: str) -> None:
+        """Raises the client's error for a command that bash cannot parse."""
+        done = await (await self.box()).run(("bash", "-n"), stdin=text.encode("utf-8", "replace"))
+        if done.cause is Cause.NONE and done.status:
+            out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+            message = f"{text!r} is no command of bash: {err}"
+            raise TransferredError(
+                "BashIncorrectSyntaxError", message, bash_stdout=out, bash_stderr=err
+            )
+
+
+def failed(command: str, status: int | None, output: str, message: str) -> TransferredError:
+    """The client's error for a command with another status than 0."""
+    text = f"Command {command!r} failed with exit code {status}. Here is the output:\n{output!r}"
+    return TransferredError("NonZeroExitCodeError", f"{message}: {text}" if message else text)
+
+
+def transferred(error: Exception) -> JSONResponse:
+    """An answer by which the client raises an error: swe-rex's own, or one of Python's."""
+    place = f"builtins.{type(error).__name__}"
+    if isinstance(error, TransferredError):
+        place = error.place
+    elif isinstance(error, UserError | SandboxError):
+        place = "swerex.exceptions.SwerexException"
+    extra = error.extra if isinstance(error, TransferredError) else {}
+    content = {"message": str(error), "class_path": place, "traceback": "", "extra_info": extra}
+    return JSONResponse({"swerexception": content}, TRANSFERRED)
+
+
+def refused(status: int, detail: str) -> JSONResponse:
+    """An answer to what is no call."""
+    return JSONResponse({"detail": detail}, status)
+
+
+async def body_of(request: Request) -> bytes | None:
+    """The body; None where it is too large."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            return None
+    return bytes(body)
+
+
+def parts_of(body: bytes, content_type: str) -> dict[str, bytes]:
+    """The parts of a form by their names. Raises ValueError for what is no such form."""
+    kind, _, boundary = content_type.partition("boundary=")
+    if not kind.startswith("multipart/form-data") or not boundary:
+        raise ValueError("the body is no form of several parts")
+    parts = {}
+    for part in (b"\r\n" + body).split(b"\r\n--" + boundary.partition(";")[0].strip('"').encode())[
+        1:-1
+    ]:
+        head, _, content = part.partition(b"\r\n\r\n")
+        _, named, rest = head.partition(b'name="')
+        if named:
+            parts[rest.partition(b'"')[0].decode("utf-8", "replace")] = content
+    return parts
+
+
+def build(runtime: RuntimeServer, token: str) -> Starlette:
+    """The application. token: what each request must have as X-API-Key."""
+    calls: Mapping[str, tuple[Any, Callable[[Any], Awaitable[Answer]]]] = {
+        "create_session": (TypeAdapter(NewSession), runtime.create_session),
+        "run_in_session": (Action, runtime.run_in_session),
+        "close_session": (TypeAdapter(OldSession), runtime.close_session),
+        "execute": (TypeAdapter(Command), runtime.execute),
+        "read_file": (TypeAdapter(FileToRead), runtime.read_file),
+        "write_file": (TypeAdapter(FileToWrite), runtime.write_file),
+    }
+
+    async def answer(request: Request) -> JSONResponse:
+        given = request.headers.get("x-api-key", "")
+        if not compare_digest(given.encode(), token.encode()):
+            return refused(401, "Invalid API Key")
+        name = request.url.path.strip("/")
+        if name == "is_alive":
+            return JSONResponse({"is_alive": not runtime.failure, "message": runtime.failure})
+        if (body := await body_of(request)) is None:
+            return refused(413, f"the body has more than {BODY_BYTES} bytes")
+        try:
+            if name == "close":
+                return JSONResponse(await runtime.close())
+            if name == "upload":
+                parts = parts_of(body, request.headers.get("content-type", ""))
+                target, unzip = parts["target_path"].decode(), parts.get("unzip") == b"true"
+                return JSONResponse(await runtime.upload(parts["file"], target, unzip))
+            model, call = calls[name]
+            try:
+                asked = model.validate_json(body)
+            except ValidationError as error:
+                return refused(422, str(error))
+            return JSONResponse(await call(asked))
+        except KeyError as error:
+            return refused(422, f"the form has no part {error}")
+        except SandboxError as error:
+            runtime.failure = str(error)
+            return transferred(error)
+        except (TransferredError, UserError, OSError, ValueError, LookupError) as error:
+            return transferred(error)
+
+    routes = [Route("/is_alive", answer)]
+    routes += [Route(f"/{name}", answer, methods=["POST"]) for name in (*calls, "upload", "close")]
+    return Starlette(routes=routes)
+
+
+def main(
+    tree: Annotated[Path | None, typer.Option(help="Folder whose files the box holds.")] = None,
+    folder: Annotated[str, typer.Option(help="Path of the work folder in the box.")] = "/testbed",
+    image: Annotated[Path | None, typer.Option(help="Unpacked image that is the root.")] = None,
+    writable: Annotated[list[str], typer.Option(help="More folders to write to.")] = ["/root"],  # noqa: B006
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    token_file: Annotated[Path | None, typer.Option(help="File with the key of clients.")] = None,
+) -> None:
+    """Serve a box to clients of swe-rex until a signal stops it."""
+
+    async def open_box() -> LentBox:
+        return await LentBox.open(tree, folder=folder, image=image, writable=writable)
+
+    async def serve() -> None:
+        given = token_of(host, token_file)
+        token = given or token_urlsafe(32)
+        said = "" if given else f" with the key {token}"
+        runtime = RuntimeServer(open_box)
+        with listening(host, port) as listener:
+            await runtime.box()
+            try:
+                await until_stopped(
+                    build(runtime, token), listener,
+                    lambda origin: typer.echo(f"a box is served on {origin}{said}"),
+                )  # fmt: skip
+            finally:
+                await runtime.close()
+
+    try:
+        asyncio.run(serve())
+    except AssayError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2 if isinstance(error, UserError) else 3) from None
+
+
+if __name__ == "__main__":
+    typer.run(main)
