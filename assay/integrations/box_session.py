@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 
-from assay.integrations.lent_box import Cause, LentBox
+from assay.integrations.lent_box import CommandCause, LentBox
 from assay.sandbox.kernel import MIB
 
 BASH = "exec bash --noprofile --norc --noediting -i 2>&1"
@@ -72,11 +72,11 @@ class BoxSession:
         session = cls(box, await box.start(BASH, environment=variables), mark, most)
         try:
             await session._until_ready(START_SECONDS)
-            shown = await session.run(SET_UP, START_SECONDS)
+            first = await session.run(SET_UP, START_SECONDS)
         except BaseException:
             await session.close()
             raise
-        session._pid = shown.text.strip()
+        session._pid = first.text.strip()
         return session
 
     async def run(self, text: str, seconds: float, expect: Sequence[str] = ()) -> Shown:
@@ -119,9 +119,9 @@ class BoxSession:
             done = await self._box.exchange(self._number, data, seconds=wait)
             data = b""
             self._seen += done.stdout
-            if (shown := self._take(expect)) is not None:
-                return shown
-            if done.cause not in (Cause.NONE, Cause.TIME):
+            if (output := self._take(expect)) is not None:
+                return output
+            if done.cause not in (CommandCause.NONE, CommandCause.TIME):
                 raise SessionEndedError(f"the shell has ended: {done.detail}")
             if time.monotonic() >= end:
                 raise TimeoutError(f"took more than {seconds:g} s")
@@ -129,23 +129,23 @@ class BoxSession:
 
     def _take(self, expect: Sequence[str]) -> Shown | None:
         """What was waited for, if it has come."""
-        found: list[tuple[int, int, str]] = []
+        matches: list[tuple[int, int, str]] = []
         for text in expect:
             data = text.encode("utf-8", "surrogateescape")
             if (at := self._seen.find(data)) >= 0:
-                found.append((at, at + len(data), text))
+                matches.append((at, at + len(data), text))
         prompt = self._prompt.search(self._seen)
         if prompt:
-            found.append((prompt.start(), prompt.end(), ""))
-        if not found:
+            matches.append((prompt.start(), prompt.end(), ""))
+        if not matches:
             return None
-        start, end, text = min(found)
-        shown = self._seen[:start].decode("utf-8", "backslashreplace")
+        start, end, text = min(matches)
+        output = self._seen[:start].decode("utf-8", "backslashreplace")
         is_ready = prompt is not None and not text
         status = int(prompt[1]) if prompt and is_ready else None
         del self._seen[:end]
         self.runs = not is_ready
-        return Shown(shown, status, text)
+        return Shown(output, status, text)
 
     def _cut(self) -> None:
         """Keep the beginning and the end of what is too much."""

@@ -14,7 +14,7 @@ from harbor.environments.capabilities import EnvironmentCapabilities
 
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
-from assay.integrations.lent_box import Cause, LentBox
+from assay.integrations.lent_box import CommandCause, LentBox
 from assay.judge.dockerfiles import Recipe, is_plain, made_tree, recipe_of
 from assay.sandbox.kernel import MIB
 
@@ -93,10 +93,10 @@ class AssayEnvironment(BaseEnvironment):
             command, folder=cwd or "", environment=self._merge_env(env),
             seconds=timeout_sec or LONGEST_SECONDS, output_bytes=OUTPUT_BYTES,
         )  # fmt: skip
-        if done.cause is Cause.TIME:
+        if done.cause is CommandCause.TIME:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
         errors = done.stderr.decode("utf-8", "replace")
-        if done.cause is not Cause.NONE:
+        if done.cause is not CommandCause.NONE:
             errors += f"{done.detail}\n"
         return ExecResult(
             stdout=done.stdout.decode("utf-8", "replace"), stderr=errors, return_code=done.status

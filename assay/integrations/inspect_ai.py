@@ -25,7 +25,7 @@ from inspect_ai.util import (
 from pydantic import BaseModel, ConfigDict
 
 from assay.errors import SandboxError
-from assay.integrations.lent_box import Cause, Finished, LentBox
+from assay.integrations.lent_box import CommandCause, Finished, LentBox
 from assay.sandbox.cores import cores
 
 __all__ = ["AssayBox", "BoxConfig"]
@@ -137,17 +137,17 @@ class AssayBox(SandboxEnvironment):
         metadata: dict[str, str],
     ) -> dict[str, SandboxEnvironment]:
         """Open the box of a sample. Raises DataError, SettingsError and SandboxError."""
-        asked = config if isinstance(config, BoxConfig) else BoxConfig(tree=config)
+        settings = config if isinstance(config, BoxConfig) else BoxConfig(tree=config)
         box = await LentBox.open(
-            Path(asked.tree) if asked.tree else None,
-            folder=asked.folder,
-            roots=[Path(root) for root in asked.roots],
-            image=Path(asked.image) if asked.image else None,
-            environment=dict(asked.environment),
-            writable=asked.writable,
-            memory_mb=asked.memory_mb,
-            size_mb=asked.size_mb,
-            processes=asked.processes,
+            Path(settings.tree) if settings.tree else None,
+            folder=settings.folder,
+            roots=[Path(root) for root in settings.roots],
+            image=Path(settings.image) if settings.image else None,
+            environment=dict(settings.environment),
+            writable=settings.writable,
+            memory_mb=settings.memory_mb,
+            size_mb=settings.size_mb,
+            processes=settings.processes,
         )
         return {"default": cls(box)}
 
@@ -178,13 +178,13 @@ def result_of(done: Finished, cmd: list[str]) -> ExecResult[str]:
     out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
     if done.error in REFUSED:
         raise PermissionError(done.error, done.detail, cmd[0])
-    if done.cause is Cause.BOX_ENDED:
+    if done.cause is CommandCause.BOX_ENDED:
         raise SandboxUnavailableError(f"this or an earlier command has ended the box of {cmd[0]!r}")
-    if done.cause is Cause.TIME:
+    if done.cause is CommandCause.TIME:
         raise LateError(f"the command {done.detail}", out + err)
     if done.left_out:
         raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, out + err)
-    if done.cause is Cause.MEMORY:
+    if done.cause is CommandCause.MEMORY:
         err += f"the command was ended: {done.detail}\n"
     return ExecResult(done.ok, done.status, out, err)
 

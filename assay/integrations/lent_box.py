@@ -38,7 +38,7 @@ SYSTEM = ("/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64"
 """Folders that no option may replace."""
 
 
-class Cause(StrEnum):
+class CommandCause(StrEnum):
     """Why a command has no exit status of its own."""
 
     NONE = ""
@@ -68,7 +68,7 @@ class Finished:
     stderr: bytes
     """Up to `output_bytes` of each: half of its beginning, half of its end, and a line between that
     says how much is left out."""
-    cause: Cause = Cause.NONE
+    cause: CommandCause = CommandCause.NONE
     detail: str = ""
     """The cause in one line for people."""
     left_out: int = 0
@@ -79,7 +79,7 @@ class Finished:
     @property
     def ok(self) -> bool:
         """Whether it exited with status 0."""
-        return self.cause is Cause.NONE and self.status == 0
+        return self.cause is CommandCause.NONE and self.status == 0
 
 
 class LentBox:
@@ -157,7 +157,9 @@ class LentBox:
             words_of(command), wall_seconds=seconds, output_bytes=output_bytes, merged=merged,
             stdin=stdin, environment=environment, folder=self._inside(folder),
         )  # fmt: skip
-        return finished(result, Cause.BOX_ENDED if self._box.has_ended else Cause.KILLED)
+        return finished(
+            result, CommandCause.BOX_ENDED if self._box.has_ended else CommandCause.KILLED
+        )
 
     async def put(self, path: str, data: bytes, executable: bool = False) -> None:
         """Write a file as a command would; folders that lack are made. Raises OSError by its
@@ -189,7 +191,9 @@ class LentBox:
         result = await self._box.exchange(
             number, data, wall_seconds=seconds, output_bytes=output_bytes
         )
-        return finished(result, Cause.BOX_ENDED if self._box.has_ended else Cause.GONE)
+        return finished(
+            result, CommandCause.BOX_ENDED if self._box.has_ended else CommandCause.GONE
+        )
 
     async def stop(self, number: int) -> None:
         """End such a process, with all that it has started. Raises ValueError for one that was."""
@@ -246,20 +250,20 @@ def require_own(paths: Sequence[str]) -> None:
             )
 
 
-def finished(result: Result, killed: Cause) -> Finished:
+def finished(result: Result, killed: CommandCause) -> Finished:
     """The same for callers outside. killed: the cause where it was ended for what it did."""
-    kept = result.stdout, result.stderr
+    outputs = result.stdout, result.stderr
     if result.error:
         status = NOT_FOUND if result.error == errno.ENOENT else NOT_STARTED
         why = os.strerror(result.error)
-        return Finished(status, *kept, Cause.NOT_STARTED, why, 0, result.error)
+        return Finished(status, *outputs, CommandCause.NOT_STARTED, why, 0, result.error)
     match result.ended:
         case Ended.EXITED:
-            return Finished(result.status, *kept, left_out=result.left_out)
+            return Finished(result.status, *outputs, left_out=result.left_out)
         case Ended.WALL:
-            status, cause = TIME_OUT, Cause.TIME
+            status, cause = TIME_OUT, CommandCause.TIME
         case Ended.MEMORY:
-            status, cause = KILLED + signal.SIGKILL, Cause.MEMORY
+            status, cause = KILLED + signal.SIGKILL, CommandCause.MEMORY
         case _:
             status, cause = KILLED - result.status, killed
-    return Finished(status, *kept, cause, result.detail, result.left_out)
+    return Finished(status, *outputs, cause, result.detail, result.left_out)

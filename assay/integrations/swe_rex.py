@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from assay.errors import AssayError, SandboxError, UserError
 from assay.integrations.box_session import BoxSession, SessionEndedError, Shown
-from assay.integrations.lent_box import Cause, LentBox
+from assay.integrations.lent_box import CommandCause, LentBox
 from assay.integrations.serve import listening, token_of, until_stopped
 from assay.sandbox.kernel import MIB
 
@@ -124,7 +124,7 @@ class RuntimeServer:
     def __init__(self, open_box: OpenBox) -> None:
         self._open_box = open_box
         self._box: LentBox | None = None
-        self._opening = asyncio.Lock()
+        self._opening, self._creating = asyncio.Lock(), asyncio.Lock()
         self._sessions: dict[str, tuple[BoxSession, asyncio.Lock]] = {}
         self.failure = ""
         """How the machine has failed the box; empty where it has not."""
@@ -136,20 +136,20 @@ class RuntimeServer:
                 self._box = await self._open_box()
             return self._box
 
-    async def create_session(self, asked: NewSession) -> Answer:
+    async def create_session(self, call: NewSession) -> Answer:
         """Start a bash, and run files in it."""
-        name = asked.session
-        if name in self._sessions:
-            raise TransferredError("SessionExistsError", f"session {name} already exists")
-        try:
-            session = await BoxSession.open(await self.box(), OUTPUT_BYTES)
-        except ValueError as error:
-            raise TransferredError("SwerexException", str(error)) from None
-        self._sessions[name] = session, asyncio.Lock()
-        output = ""
-        if asked.startup_source:
-            text = "; ".join(f"source {path}" for path in asked.startup_source)
-            action = BashAction(command=text, timeout=max(1.0, asked.startup_timeout))
+        name, output = call.session, ""
+        async with self._creating:
+            if name in self._sessions:
+                raise TransferredError("SessionExistsError", f"session {name} already exists")
+            try:
+                session = await BoxSession.open(await self.box(), OUTPUT_BYTES)
+            except ValueError as error:
+                raise TransferredError("SwerexException", str(error)) from None
+            self._sessions[name] = session, asyncio.Lock()
+        if call.startup_source:
+            text = "; ".join(f"source {path}" for path in call.startup_source)
+            action = BashAction(command=text, timeout=max(1.0, call.startup_timeout))
             output = (await self._shown(name, session, action)).text
         return {"output": output, "session_type": "bash"}
 
@@ -157,53 +157,53 @@ class RuntimeServer:
         """Run a command in a bash, or interrupt what runs there."""
         session, turn = self._session(action.session)
         async with turn:
-            shown = await self._shown(action.session, session, action)
+            output = await self._shown(action.session, session, action)
         status: int | None = 0
         if isinstance(action, BashAction) and not (
             action.is_interactive_command or action.is_interactive_quit
         ):
-            status = None if action.check == "ignore" else shown.status
+            status = None if action.check == "ignore" else output.status
             if action.check == "raise" and status != 0:
-                raise failed(action.command, status, shown.text, action.error_msg)
+                raise failed(action.command, status, output.text, action.error_msg)
         return {
-            "output": shown.text, "exit_code": status, "failure_reason": "",
-            "expect_string": shown.expected, "session_type": "bash",
+            "output": output.text, "exit_code": status, "failure_reason": "",
+            "expect_string": output.expected, "session_type": "bash",
         }  # fmt: skip
 
-    async def close_session(self, asked: OldSession) -> Answer:
+    async def close_session(self, call: OldSession) -> Answer:
         """End a bash."""
-        session, _ = self._session(asked.session)
-        del self._sessions[asked.session]
+        session, _ = self._session(call.session)
+        del self._sessions[call.session]
         await session.close()
         return {"session_type": "bash"}
 
-    async def execute(self, asked: Command) -> Answer:
+    async def execute(self, call: Command) -> Answer:
         """Run a command beside the sessions."""
-        argv = [asked.command] if isinstance(asked.command, str) else asked.command
+        argv = [call.command] if isinstance(call.command, str) else call.command
         done = await (await self.box()).run(
-            ["sh", "-c", *argv] if asked.shell else argv, folder=asked.cwd or "",
-            environment=asked.env, merged=asked.merge_output_streams, output_bytes=OUTPUT_BYTES,
-            seconds=LONGEST_SECONDS if asked.timeout is None else asked.timeout,
+            ["sh", "-c", *argv] if call.shell else argv, folder=call.cwd or "",
+            environment=call.env, merged=call.merge_output_streams, output_bytes=OUTPUT_BYTES,
+            seconds=LONGEST_SECONDS if call.timeout is None else call.timeout,
         )  # fmt: skip
-        if done.cause is Cause.TIME:
-            text = f"Timeout ({asked.timeout}s) exceeded while running command"
+        if done.cause is CommandCause.TIME:
+            text = f"Timeout ({call.timeout}s) exceeded while running command"
             raise TransferredError("CommandTimeoutError", text)
-        if done.cause is Cause.NOT_STARTED:
+        if done.cause is CommandCause.NOT_STARTED:
             raise OSError(done.error, os.strerror(done.error), (argv or [""])[0])
         out, err = (each.decode(errors="backslashreplace") for each in (done.stdout, done.stderr))
-        if asked.check and not done.ok:
-            raise failed(str(asked.command), done.status, f"{out}\n{err}", asked.error_msg)
+        if call.check and not done.ok:
+            raise failed(str(call.command), done.status, f"{out}\n{err}", call.error_msg)
         return {"stdout": out, "stderr": err, "exit_code": done.status}
 
-    async def read_file(self, asked: FileToRead) -> Answer:
+    async def read_file(self, call: FileToRead) -> Answer:
         """The text of a file."""
-        data = await (await self.box()).get(asked.path, BODY_BYTES)
-        text = data.decode(asked.encoding or "utf-8", asked.errors or "strict")
+        data = await (await self.box()).get(call.path, BODY_BYTES)
+        text = data.decode(call.encoding or "utf-8", call.errors or "strict")
         return {"content": text.replace("\r\n", "\n").replace("\r", "\n")}
 
-    async def write_file(self, asked: FileToWrite) -> Answer:
+    async def write_file(self, call: FileToWrite) -> Answer:
         """Write a text."""
-        await (await self.box()).put(asked.path, asked.content.encode())
+        await (await self.box()).put(call.path, call.content.encode())
         return {}
 
     async def upload(self, data: bytes, target: str, unzip: bool) -> Answer:
@@ -223,9 +223,9 @@ class RuntimeServer:
             if sum(entry.file_size for entry in entries) > UNPACKED_BYTES:
                 raise ValueError(f"the archive holds more than {UNPACKED_BYTES} bytes")
             folders = [f"{target}/{entry.filename}" for entry in entries if entry.is_dir()]
-            made = await box.run(["mkdir", "-p", "--", target, *folders])
-            if not made.ok:
-                raise OSError(made.stderr.decode("utf-8", "replace"))
+            folders_made = await box.run(["mkdir", "-p", "--", target, *folders])
+            if not folders_made.ok:
+                raise OSError(folders_made.stderr.decode("utf-8", "replace"))
             for entry in entries:
                 if not entry.is_dir():
                     executable = bool(entry.external_attr >> 16 & 0o111)
@@ -269,7 +269,7 @@ class RuntimeServer:
     async def _require_bash(self, text: str) -> None:
         """Raises the client's error for a command that bash cannot parse."""
         done = await (await self.box()).run(("bash", "-n"), stdin=text.encode("utf-8", "replace"))
-        if done.cause is Cause.NONE and done.status:
+        if done.cause is CommandCause.NONE and done.status:
             out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
             message = f"{text!r} is no command of bash: {err}"
             raise TransferredError(
@@ -320,8 +320,8 @@ def parts_of(body: bytes, content_type: str) -> dict[str, bytes]:
         1:-1
     ]:
         head, _, content = part.partition(b"\r\n\r\n")
-        _, named, rest = head.partition(b'name="')
-        if named:
+        _, name_start, rest = head.partition(b'name="')
+        if name_start:
             parts[rest.partition(b'"')[0].decode("utf-8", "replace")] = content
     return parts
 
@@ -338,8 +338,8 @@ def build(runtime: RuntimeServer, token: str) -> Starlette:
     }
 
     async def answer(request: Request) -> JSONResponse:
-        given = request.headers.get("x-api-key", "")
-        if not compare_digest(given.encode(), token.encode()):
+        key = request.headers.get("x-api-key", "")
+        if not compare_digest(key.encode(), token.encode()):
             return refused(401, "Invalid API Key")
         name = request.url.path.strip("/")
         if name == "is_alive":
@@ -355,10 +355,10 @@ def build(runtime: RuntimeServer, token: str) -> Starlette:
                 return JSONResponse(await runtime.upload(parts["file"], target, unzip))
             model, call = calls[name]
             try:
-                asked = model.validate_json(body)
+                arguments = model.validate_json(body)
             except ValidationError as error:
                 return refused(422, str(error))
-            return JSONResponse(await call(asked))
+            return JSONResponse(await call(arguments))
         except KeyError as error:
             return refused(422, f"the form has no part {error}")
         except SandboxError as error:
@@ -387,16 +387,16 @@ def main(
         return await LentBox.open(tree, folder=folder, image=image, writable=writable)
 
     async def serve() -> None:
-        given = token_of(host, token_file)
-        token = given or token_urlsafe(32)
-        said = "" if given else f" with the key {token}"
+        own_token = token_of(host, token_file)
+        token = own_token or token_urlsafe(32)
+        key_text = "" if own_token else f" with the key {token}"
         runtime = RuntimeServer(open_box)
         with listening(host, port) as listener:
             await runtime.box()
             try:
                 await until_stopped(
                     build(runtime, token), listener,
-                    lambda origin: typer.echo(f"a box is served on {origin}{said}"),
+                    lambda origin: typer.echo(f"a box is served on {origin}{key_text}"),
                 )  # fmt: skip
             finally:
                 await runtime.close()

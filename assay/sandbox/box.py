@@ -256,5 +256,5 @@ class Box:
         if ended == Ended.LOST:
             self._writer.transport.abort()
             raise SandboxError(f"a box can do nothing more: {fields[0]}")
-        *known, left_out, number = fields
-        return Result(Ended(ended), *known)._replace(left_out=left_out, error=number)
+        *rest, left_out, number = fields
+        return Result(Ended(ended), *rest)._replace(left_out=left_out, error=number)

@@ -19,7 +19,7 @@ import pytest
 
 from assay.errors import DataError, SandboxError, SettingsError
 from assay.integrations import lent_box
-from assay.integrations.lent_box import Cause, Finished, LentBox
+from assay.integrations.lent_box import CommandCause, Finished, LentBox
 from assay.sandbox.isolation import probe_isolation
 from tests.images import make_image
 from tests.sandbox.test_box import TIERS, needs_namespaces, tree
@@ -70,7 +70,12 @@ def test_a_command_gets_its_words_its_folder_its_variables_and_its_input(
         program = ("bash", "-c", 'pwd; echo "$1 $NAME"; cat; echo late >&2; exit 3', "", "a b")
         done = await box.run(program, folder="src", environment={"NAME": "x"}, stdin=b"in\n")
         assert done.stdout == f"{box.folder}/src\na b x\nin\n".encode()
-        assert (done.stderr, done.status, done.cause, done.ok) == (b"late\n", 3, Cause.NONE, False)
+        assert (done.stderr, done.status, done.cause, done.ok) == (
+            b"late\n",
+            3,
+            CommandCause.NONE,
+            False,
+        )
         assert (await box.run("ls; cat a.txt")).stdout == b"a.txt\nsrc\none\ntwo\n"
         merged = await box.run("echo out; echo err >&2", merged=True)
         assert (merged.stdout, merged.stderr, merged.ok) == (b"out\nerr\n", b"", True)
@@ -92,16 +97,16 @@ def test_a_box_without_a_tree_is_empty_and_leaves_nothing(
 
 
 ENDS = {
-    "by a status that shells have for others": ("exit 126", 126, Cause.NONE, 0),
-    "by a signal": ("kill -TERM $$", 143, Cause.KILLED, 0),
-    "late": ("sleep 60", 124, Cause.TIME, 0),
-    "never begun, being absent": (("no-such-program",), 127, Cause.NOT_STARTED, errno.ENOENT),
-    "never begun, being no program": (("/etc/passwd",), 126, Cause.NOT_STARTED, errno.EACCES),
-    "never begun, with a NUL": (("echo", "a\0b"), 126, Cause.NOT_STARTED, errno.EINVAL),
-    "never begun, with half a character": (("echo", "\ud800"), 126, Cause.NOT_STARTED, 22),
-    "never begun, without a word": ((), 126, Cause.NOT_STARTED, errno.EINVAL),
-    "never begun, with words that are too long": (
-        ("echo", "x" * 1_000_000), 126, Cause.NOT_STARTED, errno.E2BIG,
+    "by a status that shells have for others": ("exit 126", 126, CommandCause.NONE, 0),
+    "by a signal": ("kill -TERM $$", 143, CommandCause.KILLED, 0),
+    "late": ("sleep 60", 124, CommandCause.TIME, 0),
+    "never begun: absent": (("no-such-program",), 127, CommandCause.NOT_STARTED, errno.ENOENT),
+    "never begun: no program": (("/etc/passwd",), 126, CommandCause.NOT_STARTED, errno.EACCES),
+    "never begun: with a NUL": (("echo", "a\0b"), 126, CommandCause.NOT_STARTED, errno.EINVAL),
+    "never begun: with half a character": (("echo", "\ud800"), 126, CommandCause.NOT_STARTED, 22),
+    "never begun: without a word": ((), 126, CommandCause.NOT_STARTED, errno.EINVAL),
+    "never begun: with words that are too long": (
+        ("echo", "x" * 1_000_000), 126, CommandCause.NOT_STARTED, errno.E2BIG,
     ),
 }  # fmt: skip
 
@@ -112,7 +117,7 @@ def test_why_a_command_has_ended_is_data(how: str) -> None:
     command, status, cause, number = ENDS[how]
 
     async def work(box: LentBox) -> None:
-        done = await box.run(command, seconds=1 if cause is Cause.TIME else 20)
+        done = await box.run(command, seconds=1 if cause is CommandCause.TIME else 20)
         assert (done.status, done.cause, done.error) == (status, cause, number)
         assert (await box.run("echo on")).stdout == b"on\n"
 
@@ -122,7 +127,11 @@ def test_why_a_command_has_ended_is_data(how: str) -> None:
 def test_a_folder_that_is_absent_starts_no_command(tier: str) -> None:
     async def work(box: LentBox) -> None:
         done = await box.run("echo here", folder="absent")
-        assert (done.cause, done.error, done.stdout) == (Cause.NOT_STARTED, errno.ENOENT, b"")
+        assert (done.cause, done.error, done.stdout) == (
+            CommandCause.NOT_STARTED,
+            errno.ENOENT,
+            b"",
+        )
 
     in_box(work)
 
@@ -133,7 +142,7 @@ def test_a_command_that_takes_too_much_memory_says_so() -> None:
 
     async def work(box: LentBox) -> None:
         done = await box.run(hog, seconds=20)
-        assert (done.cause, done.status) == (Cause.MEMORY, 137), done
+        assert (done.cause, done.status) == (CommandCause.MEMORY, 137), done
 
     in_box(work, memory_mb=80)
 
@@ -294,7 +303,7 @@ def test_a_process_stays_over_commands_until_it_is_stopped(tier: str) -> None:
             assert (await box.run("echo between")).ok
             for number in numbers:
                 done = await box.exchange(number, b"x\n")
-                assert (done.stdout, done.cause) == (b"got x\n", Cause.NONE)
+                assert (done.stdout, done.cause) == (b"got x\n", CommandCause.NONE)
             for number in numbers:
                 await box.stop(number)
             for late in (box.stop(numbers[0]), box.exchange(numbers[0], b"")):
@@ -302,7 +311,7 @@ def test_a_process_stays_over_commands_until_it_is_stopped(tier: str) -> None:
                     await late
         brief = await box.start("echo last; exit 4")
         assert (await box.exchange(brief, b"")).stdout == b"last\n"
-        assert (await box.exchange(brief, b"")).cause is Cause.GONE
+        assert (await box.exchange(brief, b"")).cause is CommandCause.GONE
 
     in_box(work)
 
