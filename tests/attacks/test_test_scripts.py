@@ -93,6 +93,34 @@ def test_nothing_that_an_agent_leaves_decides(what: str, tmp_path: Path) -> None
     assert execution.cause is Cause.PROGRAM
 
 
+THROUGH_A_LINK = """diff --git a/l b/l
+new file mode 120000
+--- /dev/null
++++ b/l
+@@ -0,0 +1 @@
++/logs
+\\ No newline at end of file
+diff --git a/PATH b/PATH
+new file mode 100644
+--- /dev/null
++++ b/PATH
+@@ -0,0 +1 @@
++1
+"""
+
+
+@pytest.mark.parametrize(
+    "path", ["l/reward.txt", "../logs/verifier/reward.txt", "/logs/verifier/reward.txt",
+             "../tests/test.sh", ".git/config"],
+)  # fmt: skip
+def test_a_diff_reaches_no_file_beside_the_work_folder(path: str, tmp_path: Path) -> None:
+    script = f"ls -AR /logs; cat /logs/reward.txt\n{SCRIPT}"
+    task = harbor_task(tmp_path, script, **FILES)
+    (execution,) = judge_all([Job(task, THROUGH_A_LINK.replace("PATH", path))])
+    assert execution.verdict in (Verdict.WRONG, Verdict.COMPILE)
+    assert "reward" not in execution.output.partition("artifacts:")[0]
+
+
 def test_the_cheats_that_assay_check_tries_fail(tmp_path: Path) -> None:
     task = harbor_task(tmp_path, SCRIPT, **FILES)
     (check,) = task.checks

@@ -205,6 +205,15 @@ def test_a_solution_that_fails_makes_failures_unjudged(tmp_path: Path) -> None:
     assert (wrong.verdict, wrong.cause) == (Verdict.UNJUDGED, Cause.REFERENCE)
 
 
+def test_a_solution_whose_change_is_too_large_is_no_fault_of_programs(tmp_path: Path) -> None:
+    solve = "head -c 40000000 /dev/urandom > big; echo 6 > sum.txt\n"
+    task = harbor_task(tmp_path, **{"solution/solve.sh": solve})
+    right, solution = judged(task, change(task, sum_txt="6\n"), task.reference)
+    assert right.verdict is Verdict.PASS
+    assert solution.verdict is Verdict.ERROR
+    assert "the solution: diff in a box" in solution.detail
+
+
 def test_a_machine_without_namespaces_is_no_failure_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

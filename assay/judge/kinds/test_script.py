@@ -128,7 +128,12 @@ async def right_change(workbench: Workbench, check: TestScript, reference: str) 
         return SolutionChange()
     key = check, reference, await asyncio.to_thread(contents_of, check)
     if key not in CHANGES:
-        diff, paths, stopped = await changed_by(workbench, check, reference, is_right=True)
+        try:
+            diff, paths, stopped = await changed_by(workbench, check, reference, is_right=True)
+        except TimeoutError:
+            raise
+        except OSError as error:  # its change is too large, or the box is full
+            return SolutionChange(fault=f"the solution: {error}")
         if stopped is not None:
             return SolutionChange(fault=f"the solution: {stopped.verdict}: {stopped.detail}")
         CHANGES[key] = SolutionChange(diff, frozenset(paths))
@@ -161,14 +166,17 @@ async def changed_by(
 
 
 async def make_folders(box: Box, *folders: str) -> None:
-    """Make folders of a box in which no other command ran. Raises SandboxError."""
+    """Make folders of a box in which no command of others ran. Raises SandboxError."""
     done = await box.run(("mkdir", "-p", *folders), merged=True)
     if done.ended is not Ended.EXITED or done.status != 0:
         raise SandboxError(f"a box lacks {folders[0]}: {done.stdout.decode(errors='replace')}")
 
 
 async def tested(box: Box, check: TestScript) -> Graded:
-    """Bring the tests into a box, and run their script. Raises SandboxError, OSError, DataError."""
+    """Bring the tests into a box, which has nothing of the program beside the work folder, and run
+    their script. Raises SandboxError, OSError, DataError.
+    """
+    await box.run(("find", LOGS, TESTS, box.temporary, "/dev/shm", "-mindepth", "1", "-delete"))
     await make_folders(box, REWARDS, f"{LOGS}/agent", f"{LOGS}/artifacts")
     await lay_out(box, Path(check.test_script), TESTS)
     name = f"{TESTS}/{Path(check.test_script).name}"
