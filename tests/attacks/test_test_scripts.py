@@ -93,6 +93,13 @@ def test_nothing_that_an_agent_leaves_decides(what: str, tmp_path: Path) -> None
     assert execution.cause is Cause.PROGRAM
 
 
+def test_odd_texts_are_programs_that_fail(tmp_path: Path) -> None:
+    texts = "\ud800", "--- a/\ud800\n+++ b/x\n", "\0", "{}", "[" * 9999, "exit 3", "\udcff"
+    for execution in judged(tmp_path, *texts):
+        assert execution.verdict in (Verdict.WRONG, Verdict.COMPILE), execution.detail
+        assert execution.cause is Cause.PROGRAM
+
+
 THROUGH_A_LINK = """diff --git a/l b/l
 new file mode 120000
 --- /dev/null

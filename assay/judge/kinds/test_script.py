@@ -116,6 +116,9 @@ async def grade(workbench: Workbench, check: TestScript, reference: str, program
         raise SandboxError(str(error)) from None
     except DataError as error:
         return Graded(unjudged(Cause.TASK, f"{SETUP}{error}"))
+    except UnicodeEncodeError as error:
+        detail = f"the script is no text: {error.reason}"
+        return Graded(Execution(Verdict.COMPILE, detail=detail, total=1))
     except OSError as error:
         return Graded(Execution(Verdict.ERROR, detail=str(error), total=1))
 
