@@ -61,15 +61,16 @@ $(AGENTS)/%/installed: constraints-agents/%.txt
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
 
-# NeMo Gym needs a newer Python than assay; without one its tests are skipped.
-$(AGENTS)/nemo-gym/installed: constraints-agents/nemo-gym.txt
+# These need a newer Python than assay does; without one they are left out, and their tests are skipped.
+NEWER := harbor nemo-gym
+$(NEWER:%=$(AGENTS)/%/installed): $(AGENTS)/%/installed: constraints-agents/%.txt
 	@for python in $(PYTHON_312) $(PYTHON) python3.12 $(HOME)/.pyenv/versions/3.12*/bin/python; do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null; then \
 			$$python -m venv --clear $(@D) && \
 			$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $< && \
 			touch $@; exit; \
 		fi; \
-	done; echo "nemo-gym is left out: it needs Python 3.12 or newer; set PYTHON_312=..."
+	done; echo "$* is left out: it needs Python 3.12 or newer; set PYTHON_312=..."
 
 test-agents: install $(patsubst constraints-agents/%.txt,$(AGENTS)/%/installed,$(wildcard constraints-agents/*.txt))
 	$(BIN)/python -m pytest -m agents -o timeout=1200 tests/agents $(PARALLEL)

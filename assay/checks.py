@@ -183,6 +183,43 @@ class RepositoryTests:
 
 
 @dataclass(frozen=True, slots=True)
+class TestScript:
+    """A script that judges a work folder and leaves a reward, as Harbor's tasks have it. A program
+    is a change of the folder: a diff, or a script of bash that makes it.
+    """
+
+    __test__ = False
+
+    test_script: str
+    """An absolute path of the script, `tests/test.sh`. All that its folder holds is at /tests; it
+    writes /logs/verifier/reward.txt or reward.json."""
+    work_tree: str
+    """The work folder before the change: a folder, or a tar file of one, as an absolute path. Where
+    it `is_made`, Harbor's folder `environment`."""
+    folder: str = "/app"
+    """Where the work folder is."""
+    is_made: bool = False
+    """Whether the work folder is made of what `work_tree` holds, as a Dockerfile there says."""
+    solution: str = ""
+    """An absolute path of the script `solution/solve.sh`, which makes the right change. All that
+    its folder holds is at /solution, then alone."""
+    seconds: float = 600.0
+    """Wall time of the test script."""
+    script_seconds: float = 600.0
+    """Wall time of a script that makes a change."""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Variables of all commands."""
+    test_environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """More of the test script's."""
+    solution_environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """More of the solution's."""
+    roots: tuple[str, ...] = ()
+    """Folders that are there too, to be read, as a virtual environment; their `bin` comes first in
+    PATH."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Reported:
     """Nothing here is judged: the agent that plays the task reports the reward
     (docs/outside-environments.md).

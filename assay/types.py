@@ -29,6 +29,7 @@ from assay.checks import Reported as Reported
 from assay.checks import RepositoryTests as RepositoryTests
 from assay.checks import TestBench as TestBench
 from assay.checks import TestFunctions as TestFunctions
+from assay.checks import TestScript as TestScript
 from assay.tools import ToolCall as ToolCall
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ MODULES = {
     " library_classes"
     " checkers shared_data requests answer_code answer_names objects one_at_a_time"
     " console proxy test_code answer_text verdict pytest_needs edition shared_work"
-    " verdict_archive verdict_cache line_ends patches repository_runner images"
+    " verdict_archive verdict_cache line_ends patches repository_runner images dockerfiles"
     " repository_tree canaries doctests distribution"
     " copies"
     " kinds normal_form pytest_session worker candidate"
@@ -74,8 +74,9 @@ PLUG_INS = ("judge/kinds",)
 """Folders in which a file that no other imports need not be listed."""
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "distributed")
 FOR_A_PACKAGE = (
-    "integrations/inspect_ai.py", "integrations/nemo_gym.py", "integrations/nemo_gym_boxes.py",
-    "integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py",
+    "integrations/harbor.py", "integrations/inspect_ai.py", "integrations/nemo_gym.py",
+    "integrations/nemo_gym_boxes.py", "integrations/verifiers.py", "judge/cocotb_harness/run.py",
+    "judge/normal_form.py",
 )  # fmt: skip
 FUNCTION_LINES = 60
 DRIVER_LINES = 977

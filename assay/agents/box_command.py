@@ -16,7 +16,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox.sockets import FramedSocket, OversizedError, message, read_message
@@ -45,13 +45,13 @@ IGNORED = (
 VALUES = ("env", "workdir", *IGNORED)
 
 
-class Request(NamedTuple):
+class BoxCommand(NamedTuple):
     """What the box is asked."""
 
     words: list[str]
     """Of the command; none where only folder and variables of later commands are set."""
     folder: str = ""
-    environment: dict[str, str] = {}  # noqa: RUF012
+    environment: Mapping[str, str] = {}
     reads: bool = False
     """Whether it gets this process's standard input."""
 
@@ -62,16 +62,16 @@ def fail(why: str) -> NoReturn:
     sys.exit(CANNOT)
 
 
-def plain(words: Sequence[str]) -> Request:
+def plain(words: Sequence[str]) -> BoxCommand:
     """The command of `-c TEXT`, as shells are called, or of words."""
     if not words or (words[0] == "-c" and len(words) < 2):
         fail("name a command, or -c and a text for bash")
     if words[0] == "-c":
-        return Request(["bash", "-c", *words[1:]], reads=True)
-    return Request([*words], reads=True)
+        return BoxCommand(["bash", "-c", *words[1:]], reads=True)
+    return BoxCommand([*words], reads=True)
 
 
-def docker(words: Sequence[str]) -> Request | None:
+def docker(words: Sequence[str]) -> BoxCommand | None:
     """The request of `docker run -d` or `docker exec`; None where there is nothing to do."""
     verb = words[0] if words else ""
     if verb in ENDS:
@@ -79,19 +79,19 @@ def docker(words: Sequence[str]) -> Request | None:
     if verb not in ("run", "exec"):
         fail(f"it knows docker run -d, exec, {', '.join(ENDS)}, and not {verb or 'nothing'}")
     options, rest = options_of(verb, words[1:])
-    given = dict(options)
+    settings = dict(options)
     environment = dict(variable(value) for name, value in options if name == "env")
-    folder, detached = given.get("workdir", ""), is_set(given, "detach")
+    folder, detached = settings.get("workdir", ""), is_set(settings, "detach")
     if verb == "run":
         if not detached:
             fail("docker run needs -d: the box is there already, and commands run by docker exec")
         sys.stdout.write(f"{NAME}\n")
-        return Request([], folder, environment)
+        return BoxCommand([], folder, environment)
     if detached:
         fail("docker exec has no --detach here: what a command leaves running ends with it")
     if len(rest) < 2:
         fail("docker exec needs a container and a command")
-    return Request(rest[1:], folder, environment, is_set(given, "interactive"))
+    return BoxCommand(rest[1:], folder, environment, is_set(settings, "interactive"))
 
 
 def options_of(verb: str, words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
@@ -160,7 +160,7 @@ def is_merged() -> bool:
         return False
 
 
-def ask(path: str, request: Request, data: bytes) -> tuple[int, bytes, bytes]:
+def ask(path: str, request: BoxCommand, data: bytes) -> tuple[int, bytes, bytes]:
     """The command's status, and what it wrote to standard output and error. Raises OSError,
     OversizedError.
     """
@@ -168,7 +168,7 @@ def ask(path: str, request: Request, data: bytes) -> tuple[int, bytes, bytes]:
         stream.connect(path)
         framed = FramedSocket(stream, MOST_ANSWERED)
         words, folder, environment, _ = request
-        framed.send(message(words, folder, environment, data, is_merged()))
+        framed.send(message(words, folder, dict(environment), data, is_merged()))
         status, stdout, stderr = read_message(framed.receive())
     return status, stdout, stderr
 

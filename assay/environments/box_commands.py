@@ -119,7 +119,7 @@ class BoxCommands:
         try:
             # whoever asked may be gone
             with suppress(ConnectionError, asyncio.IncompleteReadError, OversizedError):
-                send(writer, *await self._answer(task, await asked(reader)))
+                send(writer, *await self._answer(task, await read_request(reader)))
                 await writer.drain()
         except ValueError as error:
             send(writer, CANNOT, b"", f"assay's box: {error}\n".encode())
@@ -163,7 +163,7 @@ class BoxCommands:
         return f"assay's box: {why}\n".encode()
 
 
-async def asked(
+async def read_request(
     reader: asyncio.StreamReader,
 ) -> tuple[list[str], str, dict[str, str], bytes, bool]:
     """The next request of a program. Raises ValueError for what is none, and as `receive`."""

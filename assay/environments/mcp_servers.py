@@ -80,11 +80,11 @@ def shown_files(commands: Commands, folders: Sequence[str]) -> tuple[Path, ...]:
     real = {each.resolve() for each in programs if PYTHON.fullmatch(each.name)}
     installed = {each for each in real if each.parent.parent not in (Path("/"), Path("/usr"))}
     libraries = {
-        found for each in installed for pattern in LIBRARIES
-        for found in each.parent.parent.glob(pattern)
+        path for each in installed for pattern in LIBRARIES
+        for path in each.parent.parent.glob(pattern)
     }  # fmt: skip
-    shown = (*sorted(homes), *sorted(installed | libraries))
-    return (*shown, *(Path(folder).absolute() for folder in folders), *files)
+    more = (Path(folder).absolute() for folder in folders)
+    return (*sorted(homes), *sorted(installed | libraries), *more, *files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from assay import extract
-from assay.environments import CallLimits, LocalConversation, environment, repository_tests
+from assay.environments import CallLimits, LocalConversation, environment
 from assay.environments.box_commands import BoxCommands
 from assay.environments.program import (
     AgentProcess,
@@ -24,7 +24,7 @@ from assay.environments.program import (
     variables_of,
     words_of,
 )
-from assay.environments.work_box import OUTPUT_BYTES, last_diff, repository_box
+from assay.environments.work_box import OUTPUT_BYTES, judged_tree, last_diff, tree_box
 from assay.files import write_atomically
 from assay.sandbox.box import Box
 from assay.sandbox.box_init import BoxSpec
@@ -72,9 +72,9 @@ async def program_with_box(
 
 @asynccontextmanager
 async def opened_box(conversation: LocalConversation) -> AsyncIterator[Box]:
-    """A box with the task's repository, or with an empty work folder."""
-    if check := repository_tests(conversation.task):
-        async with repository_box(conversation, check) as box:
+    """A box with the task's tree, or with an empty work folder."""
+    if judged := judged_tree(conversation.task):
+        async with tree_box(conversation, judged) as box:
             yield box
     else:
         async with agent_folder() as empty, conversation.judge.box(BoxSpec(empty)) as box:
@@ -91,6 +91,6 @@ async def answer_of(task: Task, box: Box, printed: str, answer: str) -> str:
         except OSError as error:
             log.warning("task %s: its agent's answer cannot be read: %s", task.id, error)
             return ""
-    if repository_tests(task):
+    if judged_tree(task):
         return await last_diff(task, box)
     return extract.program(task, printed) or ""

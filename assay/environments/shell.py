@@ -1,6 +1,6 @@
-"""An agent's shell in a repository: the model calls `bash`, and tools of MCP servers, sees
-what came of it, and in the end the change of the work folder is judged. Limits and texts are those
-of mini-swe-agent 2.4.6.
+"""An agent's shell in a repository, or another work folder: the model calls `bash`, and tools of
+MCP servers, sees what came of it, and in the end the change of the folder is judged. Limits and
+texts are those of mini-swe-agent 2.4.6.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ from assay.environments import (
     LocalConversation,
     OutOfRoomError,
     environment_with,
-    missing_repository,
     repository_tests,
 )
 from assay.environments.mcp_client import McpError
@@ -26,7 +25,13 @@ from assay.environments.mcp_servers import (
     shown_files,
 )
 from assay.environments.shell_texts import FORMS, TEXTS, ObservationForm
-from assay.environments.work_box import NO_BYTECODE, OUTPUT_BYTES, last_diff, repository_box
+from assay.environments.work_box import (
+    NO_BYTECODE,
+    OUTPUT_BYTES,
+    judged_tree,
+    last_diff,
+    tree_box,
+)
 from assay.errors import DataError, SettingsError
 from assay.files import encodable
 from assay.sandbox.box import Box
@@ -53,19 +58,24 @@ NO_ANSWER = "An error occurred while calling the tool"
 
 def instructions(task: Task, tool_calls: str, mcp: Commands | None = None) -> str:
     """How to work and to submit."""
-    use = TEXTS["use"]["tools" if mcp else tool_calls]
-    return str(TEXTS["instructions"]).format(use=use, submit=SUBMIT)
+    use, form = TEXTS["use"]["tools" if mcp else tool_calls], TEXTS["instructions"]
+    place = "repository" if repository_tests(task) else "folder"
+    goal, result = TEXTS["goal"][place], TEXTS["result"][place]
+    return str(form).format(goal=goal, result=result, use=use, submit=SUBMIT)
 
 
 def missing(task: Task, mcp: Commands | None = None) -> str:
     """What a task lacks. Raises DataError for one whose box shows no files of MCP servers."""
-    check = repository_tests(task)
-    if mcp and check and check.image:
+    judged = judged_tree(task)
+    if judged is None:
+        return "a repository"
+    kind, check = judged
+    if mcp and kind.image(check):
         raise DataError(
             f"task {task.id}: a box with an image shows none of the files of environment.mcp; leave"
             " out its servers, or the tasks with images"
         )
-    return missing_repository(task)
+    return ""
 
 
 def server_tools(
@@ -110,20 +120,20 @@ async def shell(
     mcp: dict[str, tuple[str, ...]] | None = None,
     mcp_roots: tuple[str, ...] = (),
 ) -> None:
-    """Run each reply's commands in a box with the repository, each for up to `seconds`, in at most
+    """Run each reply's commands in a box with the work folder, each for up to `seconds`, in at most
     `turns` replies. Commands stand in calls of the tool `bash` as the model's chat template writes
     them, or, if `tool_calls` is "text", in ```mswea_bash_command blocks. The `observations` have
     the form of mini-swe-agent's swebench.yaml, or of its mini.yaml ("json"). As there, a reply that
-    cannot be used leaves the conversation. A tree without git history is one commit. `mcp` names
-    servers of the Model Context Protocol by their commands, which run in the box: their tools are
-    the model's too. The box shows them the folders `mcp_roots` (docs/environments.md).
+    cannot be used leaves the conversation. A repository without git history is one commit. `mcp`
+    names servers of the Model Context Protocol by their commands, which run in the box: their tools
+    are the model's too. The box shows them the folders `mcp_roots` (docs/environments.md).
     """
-    check = repository_tests(conversation.task)
-    if missing(conversation.task, mcp) or check is None:
+    judged = judged_tree(conversation.task)
+    if missing(conversation.task, mcp) or judged is None:
         await conversation.reply()
         return
     commands = mcp or {}
-    async with repository_box(conversation, check, shown_files(commands, mcp_roots)) as box:
+    async with tree_box(conversation, judged, shown_files(commands, mcp_roots)) as box:
         servers = await reopen_servers(box, commands, conversation.tools)
         place = Workplace(box, servers, seconds, FORMS[observations])
         try:

@@ -6,12 +6,13 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from assay.environments import LocalConversation
-from assay.judge.kinds.repository import shown_spec_of
+from assay.judge.kinds.find import kind_of
+from assay.judge.kinds.kind import InTree
 from assay.sandbox.box import Box
-from assay.sandbox.box_commit import commit_tree
-from assay.types import RepositoryTests, Task
+from assay.types import AnyCheck, Task
 
 NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
 """A variable of commands. Agents edit faster than bytecode tells its source's age: an edit of the
@@ -21,16 +22,27 @@ OUTPUT_BYTES = 4 << 20
 log = logging.getLogger(__name__)
 
 
+JudgedTree = tuple[InTree[Any], AnyCheck]
+"""A check whose programs are changes of a tree, and its kind."""
+
+
+def judged_tree(task: Task) -> JudgedTree | None:
+    """The check of a task whose programs are changes of a tree, with its kind; None for others."""
+    kinds = ((kind_of(check), check) for check in task.checks)
+    return next(((kind, check) for kind, check in kinds if isinstance(kind, InTree)), None)
+
+
 @asynccontextmanager
-async def repository_box(
-    conversation: LocalConversation, check: RepositoryTests, roots: Sequence[Path] = ()
+async def tree_box(
+    conversation: LocalConversation, judged: JudgedTree, roots: Sequence[Path] = ()
 ) -> AsyncIterator[Box]:
-    """A box with a task's repository, which is one commit where it has no history. It shows `roots`
-    too. Raises DataError, RolloutLostError.
+    """A box with the tree of a task; a repository without history is one commit there. It shows
+    `roots` too. Raises DataError, RolloutLostError.
     """
-    spec = await shown_spec_of(check)
+    kind, check = judged
+    spec = await kind.work_spec(check)
     async with conversation.judge.box(spec._replace(roots=(*spec.roots, *roots))) as box:
-        if why := await commit_tree(box):
+        if why := await kind.make_ready(box):
             log.warning("task %s: its box has no git repository: %s", conversation.task.id, why)
         yield box
 

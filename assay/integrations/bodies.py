@@ -29,6 +29,8 @@ SETS = 4
 """Task sets that stay loaded."""
 PLAIN = re.compile(r"[\w.-]*")
 """A split that is no path."""
+FOLDERS = ("tree", "test_script")
+"""Fields that name a folder of this machine."""
 OF_FOLDERS = ("harbor", "rtllm", "swe_bench")
 """Task sets whose split may be a folder of any name."""
 
@@ -94,7 +96,8 @@ ReadTasks = dict[tuple[int, str], Task]
 
 def _require_allowed(fields: Fields, where: str) -> None:
     """Raises DataError for a task that no client may send."""
-    if any("tree" in row for row in (fields, *Row(fields, where).items("checks", dict))):
+    rows = fields, *Row(fields, where).items("checks", dict)
+    if any(name in row for row in rows for name in FOLDERS):
         raise DataError(f"{where}: a repository's tree is a folder here, which no client may name")
     _require_bounded(fields, where)
 

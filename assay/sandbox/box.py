@@ -124,12 +124,14 @@ class Box:
         self._open.remove(daemon)
         await self._ask(BoxRequest("stop", [daemon], {}, self.folder, FILE_SECONDS, 0, False, b""))
 
-    async def write(self, files: Mapping[str, bytes], executable: Collection[str] = ()) -> None:
-        """Write files, by paths in the work folder. What stands in the way of one is removed, links
-        included. Raises OSError.
+    async def write(
+        self, files: Mapping[str, bytes], executable: Collection[str] = (), folder: str = ""
+    ) -> None:
+        """Write files, by paths in a folder, instead of the work folder. What stands in the way of
+        one is removed, links included. Raises OSError.
         """
         listed = [(path, data, path in executable) for path, data in files.items()]
-        await self._do("write", listed)
+        await self._do("write", listed, folder=folder)
 
     async def copy(self, source: str, target: str, paths: Collection[str]) -> None:
         """Make files and links of the folder `target`, which may be new, what they are in `source`,
@@ -203,20 +205,23 @@ class Box:
         return {**usual, **self._spec.environment}
 
     async def _do(
-        self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,)
-    ) -> bytes:
+        self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,),
+        folder: str = "",
+    ) -> bytes:  # fmt: skip
         """Do something with files; what that prints. Raises as `_done`."""
-        return (await self._done(kind, *arguments, most=most, statuses=statuses)).stdout
+        done = await self._done(kind, *arguments, most=most, statuses=statuses, folder=folder)
+        return done.stdout
 
     async def _done(
-        self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,)
-    ) -> Result:
+        self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,),
+        folder: str = "",
+    ) -> Result:  # fmt: skip
         """Do something with files. Raises OSError, as what its number in the box says, and as
         TimeoutError where that takes too long.
         """
-        variables = self._variables()
+        place = folder or self.folder
         result = await self._ask(BoxRequest(
-            kind, list(arguments), variables, self.folder, FILE_SECONDS, 2 * most, False, b""
+            kind, list(arguments), self._variables(), place, FILE_SECONDS, 2 * most, False, b""
         ))  # fmt: skip
         if result.ended is not Ended.EXITED or result.status not in statuses:
             text = result.stderr.decode("utf-8", "replace").strip()

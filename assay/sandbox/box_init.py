@@ -66,8 +66,8 @@ class BoxSpec(NamedTuple):
     covered: tuple[str, ...] = ()
     """Files and folders among what it shows that are empty in it, where it has namespaces."""
     writable: tuple[str, ...] = ()
-    """Absolute paths of more folders that commands may write to, empty at first, where it has
-    namespaces."""
+    """Absolute paths of more folders that commands may write to, empty at first. A box that has
+    some needs namespaces, and shows none of an image's files of these names."""
 
 
 class BoxSettings(NamedTuple):

@@ -194,7 +194,7 @@ def make_root(settings: BoxSettings) -> str:
     usual = settings.rules._replace(packages=())
     namespaces.fill_root(usual, f"size={settings.spec.size_mb}m,nr_inodes={settings.spec.files}")
     if settings.spec.image:
-        namespaces.show_image(str(settings.spec.image), OWN)
+        namespaces.show_image(str(settings.spec.image), (*OWN, *settings.spec.writable))
     for name in DEVICES:
         namespaces.show(f"/dev/{name}")
     os.makedirs(f"{ROOT}/dev/pts", exist_ok=True)

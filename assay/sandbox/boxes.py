@@ -59,9 +59,12 @@ class Boxes:
         """A box, until the block ends. Raises SandboxError where it cannot be opened."""
         if spec.image and "namespaces" not in self._required:
             raise SandboxError(f"the image {spec.image} needs namespaces: tier A of assay doctor")
+        if spec.writable and "namespaces" not in self._required:
+            folders = " and ".join(spec.writable)
+            raise SandboxError(f"a box with {folders} needs namespaces: tier A of assay doctor")
         root = spec.image or ""
-        folders = ENVIRONMENT["PATH"].split(":")
-        if not any(os.path.lexists(f"{root}{folder}/git") for folder in folders):
+        homes = ENVIRONMENT["PATH"].split(":")
+        if not any(os.path.lexists(f"{root}{home}/git") for home in homes):
             raise SandboxError(f"boxes need git in {root}/usr/bin; install it (apt install git)")
         ours, theirs = socket.socketpair()
         with theirs:

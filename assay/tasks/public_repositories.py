@@ -54,26 +54,51 @@ Reader = Callable[[Row], PublicRepository]
 """Raises LeftOutError for a row that is no change to make, DataError for a malformed one."""
 
 
+class AbsentError(LeftOutError):
+    """Raised for a row that needs what is not here."""
+
+    def __init__(self, needs: str, reason: str = "that need an image") -> None:
+        super().__init__(reason)
+        self.needs = needs
+        """What that is, and what to do, in words."""
+
+
 def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
     """The tasks of rows. Raises DataError where none has its tree; where some have, one
     warning counts the others.
     """
+    return present_tasks(name, map(plain, rows), lambda row: task_of(row, read(row)))
+
+
+def present_tasks(name: str, rows: Iterable[Row], make: Callable[[Row], Task]) -> Iterator[Task]:
+    """The tasks of rows that have all that they need; one warning counts the others. Raises
+    DataError where all lack something.
+    """
     absent, count = list[str](), 0
 
-    def task_of(row: Row) -> Task:
-        public = read(row)
-        _require_pytest(public)
-        tree = tree_of(public.id)
-        if not (public.fail_to_pass and (tree or is_here(public.image))):
-            absent.append(needs(public))
-            raise LeftOutError("that need an image")
-        return _task(row, public, tree)
+    def task_or_reason(row: Row) -> Task:
+        try:
+            return make(row)
+        except AbsentError as error:
+            absent.append(error.needs)
+            raise
 
-    for task in usable_tasks(map(plain, rows), task_of):
+    for task in usable_tasks(rows, task_or_reason):
         count += 1
         yield task
     if absent and not count:
         raise DataError(f"{name}: {' '.join(absent[0].split())}")
+
+
+def task_of(row: Row, public: PublicRepository) -> Task:
+    """The task of a row. Raises AbsentError where its repository is not here, LeftOutError for one
+    whose tests pytest does not run.
+    """
+    _require_pytest(public)
+    tree = tree_of(public.id)
+    if not (public.fail_to_pass and (tree or is_here(public.image))):
+        raise AbsentError(needs(public))
+    return _task(row, public, tree)
 
 
 def plain(row: Row) -> Row:
@@ -120,6 +145,12 @@ def tree_of(id: str) -> Path | None:
     return next((path.absolute() for path in paths if path.exists()), None)
 
 
+def environment_of(id: str, tree: Path) -> tuple[str, ...]:
+    """The virtual environment beside the tree of a task, if there is one."""
+    environment = tree.parent / f"{id}.venv"
+    return (str(environment),) if environment.is_dir() else ()
+
+
 def _require_pytest(public: PublicRepository) -> None:
     """Raises LeftOutError for a row that says nothing, or whose tests pytest does not run. That
     comes before what it needs: nobody is to pull an image for it.
@@ -141,8 +172,7 @@ def _task(row: Row, public: PublicRepository, tree: Path | None) -> Task:
         roots=public.roots, seconds=public.seconds, image=public.image, bug=public.bug,
     )  # fmt: skip
     if tree:
-        environment = tree.parent / f"{public.id}.venv"
-        roots = (str(environment),) if environment.is_dir() else ()
+        roots = environment_of(public.id, tree)
         check = replace(check, tree=str(tree), roots=roots, image="", bug="")
         if public.fix:
             require_fit(row, check, public.fix)

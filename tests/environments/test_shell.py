@@ -16,15 +16,17 @@ import pytest
 from assay.endpoint_answers import EndpointAnswer
 from assay.engines.base import Sampling
 from assay.engines.openai import HostedChat, _completion, hosted_chat
-from assay.environments.shell import BASH
+from assay.environments.shell import BASH, instructions
 from assay.environments.shell_texts import FORMS, TEXTS
 from assay.errors import SettingsError
 from assay.extract.call_formats import call_formats
 from assay.judge.patches import unified
 from assay.policy.chat import Chat
 from assay.rollout.samples import to_samples
+from assay.sandbox.isolation import probe_isolation
 from assay.types import RepositoryTests, Rollout, Task, ToolCall, Verdict
 from tests.environments.repositories import FIX, FIXED, SOURCE, TESTS, repository
+from tests.harbor_folders import harbor_task
 from tests.policy.test_chat_templates import chat_of
 from tests.rollout.talks import Writer, talk
 
@@ -77,6 +79,21 @@ def test_commands_change_the_work_folder_whose_diff_is_judged(tmp_path: Path) ->
     assert rollout.execution.verdict is Verdict.PASS
     assert rollout.execution.forgeable, "pytest ran beside the program"
     assert (Path(rollout.task.checks[0].tree) / "calc.py").read_text().count("a - b") == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif("namespaces" not in probe_isolation().walls, reason="no namespaces here")
+def test_a_work_folder_that_a_script_judges_is_worked_in_alike(tmp_path: Path) -> None:
+    task = harbor_task(tmp_path / "sum")
+    lines = block("pwd; ls -A . /tests /solution"), block("echo 6 > sum.txt"), block(SUBMIT)
+    rollout = worked(tmp_path, *lines, task=task)
+    first = rollout.turns[0]
+    assert "\n.:\nDockerfile\nnumbers.txt\n" in first.observation, "no history, as in Harbor"
+    assert "cannot access '/tests'" in first.observation
+    assert rollout.execution is not None
+    assert (rollout.execution.verdict, rollout.execution.forgeable) == (Verdict.PASS, True)
+    text = instructions(task, "text")
+    assert ("Do what is asked" in text, "Test your work" in text) == (True, True)
+    assert "Test your fix" in instructions(repository(tmp_path), "text")
 
 
 def test_what_the_submitting_command_prints_is_the_patch(tmp_path: Path) -> None:

@@ -577,6 +577,14 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         422,
         "a folder here, which no client may name",
     ),
+    (
+        "POST",
+        "/judge",
+        {"task": {"format": "assay", "checks": [{"test_script": "/etc/x"}]}, "program": ""},
+        {},
+        422,
+        "a folder here, which no client may name",
+    ),
 ]
 
 

@@ -25,6 +25,7 @@ from assay.checks import (
     RepositoryTests,
     TestBench,
     TestFunctions,
+    TestScript,
 )
 from assay.errors import DataError
 from assay.judge import identity
@@ -105,7 +106,7 @@ def test_each_field_of_a_check_is_part_of_the_key(
 
 
 def test_these_are_all_kinds_and_all_fields_of_limits() -> None:
-    others = {RepositoryTests, Harness}  # see test_changed_files and test_harness
+    others = {RepositoryTests, Harness, TestScript}  # test_changed_files, _harness, _test_scripts
     ours = {each for each in KINDS if each.__module__.startswith("assay.")}
     assert {type(check) for check, _, _ in CHECKS} | others == ours
     for name in Limits.__dataclass_fields__:

@@ -39,7 +39,7 @@ from tests.images import RELEASE, make_image
 from tests.judge.opened import judge_all
 from tests.repositories import FIXES, OTHERS, SOURCE, calc_task, write_tree
 from tests.rollout.talks import talk
-from tests.sandbox.test_box import in_box
+from tests.sandbox.test_box import in_box, shell
 from tests.tasks.test_public_repositories import BUG, FORMATS
 
 WALLS = probe_isolation().walls
@@ -212,6 +212,21 @@ def test_a_link_in_place_of_a_folder_changes_nothing_outside(
 
 
 @needs_namespaces
+def test_writable_folders_stand_in_the_place_of_those_of_an_image(
+    small: Path, tmp_path: Path
+) -> None:
+    (target := tmp_path / "target").mkdir()
+    (small / "logs").symlink_to(target)
+    (small / "tests").mkdir()
+    (small / "tests" / "old").touch()
+
+    async def work(box: Box) -> None:
+        assert await shell(box, "touch /logs/x && ls -A /logs /tests") == "/logs:\nx\n\n/tests:\n"
+
+    in_box(small / "testbed", work, image=small, writable=("/logs", "/tests"))
+    assert list(target.iterdir()) == []
+
+
 def test_no_module_of_an_image_is_loaded_into_our_own_process(small: Path) -> None:
     """Where the interpreter of the sandbox has its library, an image may have another."""
     library = Path(f"{small}{Path(os.__file__).parent}")

@@ -631,6 +631,27 @@ def test_two_boxes_do_not_see_each_other(tree: Path) -> None:
     asyncio.run(run())
 
 
+@needs_namespaces
+def test_a_box_has_writable_folders_of_the_names_that_it_asks_for(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        assert await shell(box, "ls -A /logs /tests") == "/logs:\n\n/tests:\n"
+        await shell(box, "mkdir /logs/verifier && echo 1 > /logs/verifier/reward.txt")
+        assert await box.read("/logs/verifier/reward.txt") == b"1\n"
+        await box.write({"in/test.sh": b"pwd"}, ["in/test.sh"], folder="/tests")
+        assert await shell(box, "/bin/bash -c /tests/in/test.sh") == "/testbed\n"
+        assert await box.changes() == []
+
+    in_box(tree, work, writable=("/logs", "/tests"))
+
+
+def test_a_box_without_namespaces_has_no_other_writable_folders(tree: Path) -> None:
+    async def work(_: Box) -> None:
+        raise AssertionError
+
+    with pytest.raises(SandboxError, match="a box with /logs needs namespaces"):
+        in_box(tree, work, TIERS["C"], writable=("/logs",))
+
+
 def test_a_machine_without_git_says_so(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENVIRONMENT, "PATH", "/none")
     assert asyncio.run(describe_boxes(WALLS)).startswith(

@@ -16,6 +16,8 @@ from assay.judge.worker_messages import Outcome
 if TYPE_CHECKING:  # zygotes import this, and none of what stands here
     from assay.judge.kinds.workbench import Workbench
     from assay.languages import Language
+    from assay.sandbox.box import Box
+    from assay.sandbox.box_init import BoxSpec
     from assay.types import Execution, Task
 
 C = TypeVar("C")
@@ -167,6 +169,29 @@ class EachCheck(Kind[C]):
         self, workbench: Workbench, check: C, task: Task, program: str
     ) -> Execution:
         """Judge a program by one check."""
+
+
+class InTree(EachCheck[C]):
+    """A kind whose programs are changes of a tree, in which a model can work: a change of its check
+    in a box, written as a diff, is a program.
+    """
+
+    is_one_test = False
+    always_forgeable = True
+
+    @abstractmethod
+    async def work_spec(self, check: C) -> BoxSpec:
+        """The box in which a model works. Raises DataError."""
+
+    async def make_ready(self, box: Box) -> str:
+        """Make such a box ready. Why that could not be done, if so; the model works all the
+        same.
+        """
+        return ""
+
+    def image(self, check: C) -> str:
+        """The image that is the root of such a box; empty where that is the machine's."""
+        return ""
 
 
 class InWorker(Kind[C]):

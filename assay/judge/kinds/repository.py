@@ -31,7 +31,7 @@ from assay.judge.copies import copies
 from assay.judge.distribution import distribution
 from assay.judge.doctests import docstrings, doctest_canary, place
 from assay.judge.images import image_folder
-from assay.judge.kinds.kind import EachCheck
+from assay.judge.kinds.kind import InTree
 from assay.judge.kinds.repository_cheats import cheats_of
 from assay.judge.kinds.workbench import Workbench
 from assay.judge.line_ends import plain
@@ -43,6 +43,7 @@ from assay.judge.worker_messages import SETUP
 from assay.sandbox import sockets
 from assay.sandbox.access import INTERPRETER
 from assay.sandbox.box import Box
+from assay.sandbox.box_commit import commit_tree
 from assay.sandbox.box_init import BoxSpec
 from assay.sandbox.boxes import base_of, usual_rules
 from assay.sandbox.program import ENVIRONMENT, Ended, Result
@@ -517,12 +518,22 @@ async def shown_spec_of(check: RepositoryTests) -> BoxSpec:
     return spec._replace(covered=covered)
 
 
-class Repositories(EachCheck[RepositoryTests], judges=RepositoryTests):
+class Repositories(InTree[RepositoryTests], judges=RepositoryTests):
     """A change of a repository, graded by its tests."""
 
-    is_one_test = False
     started_by_tests = True
-    always_forgeable = True
+
+    async def work_spec(self, check: RepositoryTests) -> BoxSpec:
+        """Without other copies of the repository's modules. Raises DataError."""
+        return await shown_spec_of(check)
+
+    async def make_ready(self, box: Box) -> str:
+        """Make a tree without git history one commit."""
+        return await commit_tree(box)
+
+    def image(self, check: RepositoryTests) -> str:
+        """The one that has the repository."""
+        return check.image
 
     async def judge_check(
         self, workbench: Workbench, check: RepositoryTests, task: Task, program: str
