@@ -53,8 +53,11 @@ class Chat:
         return self.has_template and argument in str(self.tokenizer.chat_template)
 
     def reply(self, turn: Turn) -> Message:
-        """An earlier reply, as a later prompt shows it: templates write harmony's channels anew."""
+        """An earlier reply, as a later prompt shows it: with the tag of a thought that its own
+        prompt opened. Templates write harmony's channels anew.
+        """
         text = self.text(turn.completion.tokens)
+        text = self.opened(turn.prompt_tokens) + text if self.has_template else text
         has_channels = CHANNEL in kept_marks(self.tokenizer).values()
         return Message("assistant", answer(text) if has_channels else text)
 
@@ -148,7 +151,11 @@ class Chat:
         else:
             probe = (Message("user", QUESTION), Message("assistant", ANSWER), *following)
             rest = self.render(probe, arguments).partition(ANSWER)[2]
-            joined = self.render(before, arguments) + reply.content + rest
+            prompt = self.render(before, arguments)
+            opened = OPENED.search(prompt)
+            if opened and reply.content.startswith(opened[0]):
+                prompt = prompt[: opened.start()]
+            joined = prompt + reply.content + rest
             stays = joined == whole or "".join(joined.split()) == "".join(whole.split())
         return rest if stays else None
 
