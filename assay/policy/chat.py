@@ -54,12 +54,17 @@ class Chat:
 
     def reply(self, turn: Turn) -> Message:
         """An earlier reply, as a later prompt shows it: with the tag of a thought that its own
-        prompt opened. Templates write harmony's channels anew.
+        prompt opened, and a mark of a call that ended it. Templates write harmony's channels anew.
         """
-        text = self.text(turn.completion.tokens)
-        text = self.opened(turn.prompt_tokens) + text if self.has_template else text
-        has_channels = CHANNEL in kept_marks(self.tokenizer).values()
-        return Message("assistant", answer(text) if has_channels else text)
+        tokens, marks = turn.completion.tokens, kept_marks(self.tokenizer)
+        text = self.text(tokens)
+        if CHANNEL in marks.values():
+            return Message("assistant", answer(text))
+        if self.has_template:
+            text = self.opened(turn.prompt_tokens) + text
+            if tokens and tokens[-1] in self.stop_tokens:
+                text += marks.get(tokens[-1], "")
+        return Message("assistant", text)
 
     def render(
         self, messages: Sequence[Message], arguments: Mapping[str, Any], asks: bool = True
@@ -175,7 +180,8 @@ class Chat:
         replies end with the next role's, and the model may have sampled another than comes.
         """
         stop, end = map(self.tokenizer.decode, ([last], [self.end_token]))
-        if last not in self.stop_tokens or rest.lstrip().startswith(stop):
+        is_mark = last in kept_marks(self.tokenizer)  # it closes a call of the reply's own
+        if last not in self.stop_tokens or is_mark or rest.lstrip().startswith(stop):
             return False
         talk = (Message("user", QUESTION), Message("assistant", ANSWER))
         return end not in self.render(talk, arguments, asks=False).rpartition(ANSWER)[2]

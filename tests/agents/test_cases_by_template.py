@@ -16,7 +16,7 @@ import pytest
 
 from assay.agents.replies import tools_of
 from assay.engines.base import Sampling
-from assay.policy.chat import Chat, as_fields
+from assay.policy.chat import CHANNEL, Chat, as_fields
 from assay.policy.tokenizer import encode_within
 from assay.types import Message, ToolCall
 from tests.agents.served import BASH, Agent, serving
@@ -27,7 +27,7 @@ from tests.policy import test_tool_templates as of_tools
 TEXT_ONLY = ("deepseek_r1_distill", "gemma3", "llama2", "phi4", "smollm2", "zephyr")
 """Templates that show no tools."""
 TOOL_NAMES = (
-    "apertus", "command_r7b", "deepseek_v3_2", "functionary3_2", "gemma4_v5", "glm4_6", "glm4_7",
+    "apertus", "command_r7b", "deepseek_v3_2", "gemma4_v5", "glm4_6", "glm4_7",
     "gptoss", "granite4", "kimi_k2", "lfm2_v2", "llama3_1", "minimax_m2", "mistral_small3_2",
     "nemotron_3_nano", "qwen2_5", "qwen3", "qwen3_5_think", "seed_oss",
 )  # fmt: skip
@@ -124,7 +124,8 @@ def require_own_rendering(agent: Agent, *renderings: str) -> None:
     last = completion.tokens[-1] in using.stop_tokens
     said = completion.tokens[: len(completion.tokens) - last]
     before = squeezed(using.tokenizer.decode((*request.prompt, *said)))
-    may_stay = any(squeezed(each).startswith(before) for each in renderings)
+    has_channels = CHANNEL in using.tokenizer.get_vocab()  # which are written anew
+    may_stay = not has_channels and any(squeezed(each).startswith(before) for each in renderings)
     assert stays(agent, 0, 1) == may_stay
     assert squeezed(told(agent, 1)) in map(squeezed, renderings)
     assert len(agent.require_exact()) == (1 if may_stay else 2)
@@ -278,7 +279,7 @@ async def test_a_call_that_comes_back_rewritten_has_the_same_prompt_as_one_that_
         assert list(agent.balance) == ["learned"]
 
 
-ANEW = {"apertus", "command_r7b", "qwen3"}
+ANEW = {"command_r7b", "qwen3"}
 """Templates that show a call otherwise once it is answered, or whose model began with an empty
 thought that the template then leaves out."""
 
