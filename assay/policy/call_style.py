@@ -128,7 +128,7 @@ class Probe:
         behind_text = _rendered(self.tokenizer, talk, self.tools) or ""
         behind_calls = self.calls(arguments, content, answered=True) or ""
         is_shown = behind_text.count(RESULT) == 2
-        ends = [shown.rpartition(RESULT)[2] for shown in (behind_text, behind_calls)]
+        ends = [text.rpartition(RESULT)[2] for text in (behind_text, behind_calls)]
         nine, long, none = (
             self.calls(arguments, content, ids, answered=True) for ids in (NINE, LONG, ())
         )

@@ -36,7 +36,7 @@ USER = {"role": "user", "content": "What is 2+2?"}
 MORE = {"role": "user", "content": "And 3+3?"}
 FOUR, HM, OPENS = "It is four.", "Hm.", "<think>\n"
 LS = ToolCall("bash", {"command": "ls -la"})
-TOOLS = {"tools": [BASH]}
+TOOLS: dict[str, Any] = {"tools": [BASH]}
 
 
 @cache
@@ -151,7 +151,7 @@ async def test_odd_tokens_of_a_reply_stay_and_a_turn_ends_once_as_the_template_e
     using = chat(name)
     answer = {"role": "assistant", "content": FOUR}
     first = spoken(using, [USER], FOUR)
-    assert list(first) != encode_within(using.tokenizer, using.tokenizer.decode(first))
+    assert first != (*encode_within(using.tokenizer, using.tokenizer.decode(first)),)
     async with serving(first, "x", template=using) as agent:
         reply = await agent.reply(USER)
         assert reply["content"].strip() == FOUR
