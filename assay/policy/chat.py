@@ -334,15 +334,16 @@ def as_fields(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     """Calls as messages of chat templates hold them, in `tool_calls`."""
     functions = ({"name": call.name, "arguments": dict(call.arguments)} for call in calls)
     return [
-        {"id": f"call_{number}", "type": "function", "function": function}
-        for number, function in enumerate(functions)
+        {"id": call.id or f"call_{number}", "type": "function", "function": function}
+        for number, (call, function) in enumerate(zip(calls, functions, strict=True))
     ]
 
 
 def as_results(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     """What the message with each call's result has beside its text."""
     return [
-        {"tool_call_id": f"call_{number}", "name": call.name} for number, call in enumerate(calls)
+        {"tool_call_id": call.id or f"call_{number}", "name": call.name}
+        for number, call in enumerate(calls)
     ]
 
 

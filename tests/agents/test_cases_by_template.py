@@ -4,9 +4,9 @@ learner gets the engine's tokens, and the next prompt has them or is the templat
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -135,7 +135,7 @@ def require_own_rendering(agent: Agent, *renderings: str) -> None:
 def limited(agent: Agent, tokens: int) -> None:
     """Let the engine sample only so many tokens."""
     served = agent.session.policy
-    agent.session.policy = dataclasses.replace(served, sampling=Sampling(tokens))
+    agent.session.policy = replace(served, sampling=Sampling(tokens))
 
 
 def test_there_are_templates_of_at_least_ten_families() -> None:
@@ -294,17 +294,32 @@ async def test_the_result_of_a_call_stands_behind_it_as_the_template_shows_resul
     async with serving(said, "x", template=using) as agent:
         reply = await agent.reply(USER, **TOOLS)
         assert [call["function"]["name"] for call in reply["tool_calls"]] == ["bash"]
-        call = {**as_fields([LS])[0], "id": reply["tool_calls"][0]["id"]}
-        await agent.reply(USER, reply, result(call), **TOOLS)
+        await agent.reply(USER, reply, result(reply["tool_calls"][0]), **TOOLS)
         assert stays(agent, 0, 1) == (name not in ANEW)
+        (call,) = agent.session.tree.nodes[0].calls
+        fields = as_fields([replace(call, id=call.id or reply["tool_calls"][0]["id"])])
+        named = {"name": "bash", "tool_call_id": fields[0]["id"]}
         messages = [
             Message("user", USER["content"]),
-            Message("assistant", "", fields={"tool_calls": [call]}),
-            Message("tool", "a.py", fields={"name": "bash", "tool_call_id": call["id"]}),
-        ]  # fmt: skip
+            Message("assistant", "", fields={"tool_calls": fields}),
+            Message("tool", "a.py", fields=named),
+        ]
         own = squeezed(using.render(messages, TOOLS)).rpartition("-la")[2]
         assert squeezed(told(agent, 1)).rpartition("-la")[2] == own
         assert len(agent.require_exact()) == (2 if name in ANEW else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "its_id"), [("kimi_k2", "functions.bash:0"), ("mistral_small3_2", "54dd52769")]
+)
+@in_loop
+async def test_a_result_names_the_id_that_the_policy_gave_its_call(name: str, its_id: str) -> None:
+    using = chat(name)
+    async with serving(spoken(using, [USER], "", LS, **TOOLS), "x", template=using) as agent:
+        reply = await agent.reply(USER, **TOOLS)
+        assert reply["tool_calls"][0]["id"] != its_id, "the client's ids cannot be the policy's"
+        await agent.reply(USER, reply, result(reply["tool_calls"][0]), **TOOLS)
+        assert told(agent, 1).count(its_id) == 2
 
 
 @pytest.mark.parametrize("name", TOOL_NAMES)
