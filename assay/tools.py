@@ -21,6 +21,8 @@ class ToolCall:
     status: CallStatus = "ok"
     detail: str = ""
     """What is wrong with it, for the model."""
+    id: str = field(default="", compare=False)
+    """The one that the model gave it, in formats that have one; its result names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,10 @@ class CallRenderer:
     def _shown(self, node: CallNode) -> Message:
         """A reply as a later prompt shows it where the template renders it anew."""
         named_calls = [
-            {**call, "id": name}
-            for call, name in zip(as_fields(node.calls), node.call_ids, strict=True)
+            {**fields, "id": call.id or name}
+            for fields, call, name in zip(
+                as_fields(node.calls), node.calls, node.call_ids, strict=True
+            )
         ]
         if node.calls and self.chat.call_style.results_need_calls:
             return Message("assistant", "", fields={"tool_calls": named_calls})
@@ -115,15 +117,17 @@ class CallRenderer:
 
 
 def _as_results(parent: CallNode, messages: Sequence[Message]) -> list[Message]:
-    """Messages after a reply; each result of its calls with the name and the id of its call. A
-    result whose id is none of theirs belongs to the first call that has none yet.
+    """Messages after a reply; each result of its calls with the name of its call, and the id that
+    the policy gave it, or else the client's. A result whose id is none of theirs belongs to the
+    first call that has none yet.
     """
     open_calls, results = dict(zip(parent.call_ids, parent.calls, strict=True)), []
     for message in messages:
         if message.role == "tool" and open_calls:
             name = str(message.fields.get("tool_call_id"))
             name = name if name in open_calls else next(iter(open_calls))
-            fields = {"name": open_calls.pop(name).name, **message.fields, "tool_call_id": name}
+            call = open_calls.pop(name)
+            fields = {"name": call.name, **message.fields, "tool_call_id": call.id or name}
             message = replace(message, fields=fields)
         results.append(message)
     return results

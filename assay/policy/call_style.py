@@ -44,7 +44,7 @@ class CallStyle:
     shows_tools: bool = False
     """Whether a prompt shows the tools."""
     results_need_calls: bool = False
-    """Whether results are shown only behind a message that has their calls as fields."""
+    """Whether results are shown whole only behind a message that has their calls as fields."""
 
 
 def call_style(tokenizer: Any) -> CallStyle:
@@ -119,14 +119,22 @@ class Probe:
 
     def results_need_calls(self, arguments: Any, content: str | None) -> bool:
         """Whether the template shows a result behind calls that are fields of their message, but
-        refuses or drops results behind texts. Mistral's refuse the second one.
+        refuses or drops results behind texts, or shows them otherwise. Mistral's refuse the second
+        one, DeepSeek V3.2's leaves out the block around results, and Command R7B's their numbers.
         """
         text = {"role": "assistant", "content": VALUE}
         result = {"role": "tool", "name": NAME, "tool_call_id": NINE[0], "content": RESULT}
         talk = [ASK, text, result, text, result]
         behind_text = _rendered(self.tokenizer, talk, self.tools) or ""
         behind_calls = self.calls(arguments, content, answered=True) or ""
-        return RESULT in behind_calls and behind_text.count(RESULT) < 2
+        is_shown = behind_text.count(RESULT) == 2
+        ends = [text.rpartition(RESULT)[2] for text in (behind_text, behind_calls)]
+        nine, long, none = (
+            self.calls(arguments, content, ids, answered=True) for ids in (NINE, LONG, ())
+        )
+        is_numbered = none is not None and nine == long != none
+        is_same = is_shown and ends[0] == ends[1] and not is_numbered
+        return RESULT in behind_calls and not is_same
 
 
 def shows_call(text: str | None) -> bool:

@@ -53,10 +53,18 @@ class Chat:
         return self.has_template and argument in str(self.tokenizer.chat_template)
 
     def reply(self, turn: Turn) -> Message:
-        """An earlier reply, as a later prompt shows it: templates write harmony's channels anew."""
-        text = self.text(turn.completion.tokens)
-        has_channels = CHANNEL in kept_marks(self.tokenizer).values()
-        return Message("assistant", answer(text) if has_channels else text)
+        """An earlier reply, as a later prompt shows it: with the tag of a thought that its own
+        prompt opened, and a mark of a call that ended it. Templates write harmony's channels anew.
+        """
+        tokens, marks = turn.completion.tokens, kept_marks(self.tokenizer)
+        text = self.text(tokens)
+        if CHANNEL in marks.values():
+            return Message("assistant", answer(text))
+        if self.has_template:
+            text = self.opened(turn.prompt_tokens) + text
+            if tokens and tokens[-1] in self.stop_tokens:
+                text += marks.get(tokens[-1], "")
+        return Message("assistant", text)
 
     def render(
         self, messages: Sequence[Message], arguments: Mapping[str, Any], asks: bool = True
@@ -148,7 +156,11 @@ class Chat:
         else:
             probe = (Message("user", QUESTION), Message("assistant", ANSWER), *following)
             rest = self.render(probe, arguments).partition(ANSWER)[2]
-            joined = self.render(before, arguments) + reply.content + rest
+            prompt = self.render(before, arguments)
+            opened = OPENED.search(prompt)
+            if opened and reply.content.startswith(opened[0]):
+                prompt = prompt[: opened.start()]
+            joined = prompt + reply.content + rest
             stays = joined == whole or "".join(joined.split()) == "".join(whole.split())
         return rest if stays else None
 
@@ -168,7 +180,8 @@ class Chat:
         replies end with the next role's, and the model may have sampled another than comes.
         """
         stop, end = map(self.tokenizer.decode, ([last], [self.end_token]))
-        if last not in self.stop_tokens or rest.lstrip().startswith(stop):
+        is_mark = last in kept_marks(self.tokenizer)  # it closes a call of the reply's own
+        if last not in self.stop_tokens or is_mark or rest.lstrip().startswith(stop):
             return False
         talk = (Message("user", QUESTION), Message("assistant", ANSWER))
         return end not in self.render(talk, arguments, asks=False).rpartition(ANSWER)[2]
@@ -321,15 +334,16 @@ def as_fields(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     """Calls as messages of chat templates hold them, in `tool_calls`."""
     functions = ({"name": call.name, "arguments": dict(call.arguments)} for call in calls)
     return [
-        {"id": f"call_{number}", "type": "function", "function": function}
-        for number, function in enumerate(functions)
+        {"id": call.id or f"call_{number}", "type": "function", "function": function}
+        for number, (call, function) in enumerate(zip(calls, functions, strict=True))
     ]
 
 
 def as_results(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     """What the message with each call's result has beside its text."""
     return [
-        {"tool_call_id": f"call_{number}", "name": call.name} for number, call in enumerate(calls)
+        {"tool_call_id": call.id or f"call_{number}", "name": call.name}
+        for number, call in enumerate(calls)
     ]
 
 

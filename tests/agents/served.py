@@ -165,13 +165,14 @@ class Agent:
 
 @asynccontextmanager
 async def serving(
-    *texts: Any, template: str = "qwen2_5", limits: dict[str, Any] | None = None,
+    *texts: Any, template: str | Chat = "qwen2_5", limits: dict[str, Any] | None = None,
     grace_seconds: float = 60.0, **policy: Any,
 ) -> AsyncIterator[Agent]:  # fmt: skip
-    engine, server = Speaker(texts, chat(template)), PolicyServer()
+    using = chat(template) if isinstance(template, str) else template
+    engine, server = Speaker(texts, using), PolicyServer()
     terms = CallLimits(**{"calls": 100, "seconds": 600.0, **(limits or {})})
     policy = {"sampling": Sampling(400), **policy}
-    served = ServedPolicy(engine.generate, chat(template), **policy)
+    served = ServedPolicy(engine.generate, using, **policy)
     session = CallSession(served, 3, terms, grace_seconds=grace_seconds)
     async with server.open(session) as address:
         agent = Agent(address, engine, server)

@@ -69,12 +69,16 @@ def as_rendered(chat: Chat, messages: list[Message], reply: str) -> tuple[int, .
 
 
 def dialogue(prompter: Prompter, count: int) -> list[Turn]:
-    """The turns of a dialogue whose replies are as the template writes them."""
+    """The turns of a dialogue whose replies are as the template writes them, behind the end of a
+    thought where the prompt opens one and the template writes none.
+    """
     task, turns = Task("t", ASKS[0], (), ""), list[Turn]()
     messages = [Message("user", ASKS[0])]
     for reply, ask in zip(REPLIES[:count], [*ASKS[1:count], ""], strict=True):
         tokens = as_rendered(prompter.chat, messages, reply)
         prompt = prompter.prompt(task, turns)
+        if prompter.chat.opened(prompt) and "</think>" not in prompter.chat.text(tokens):
+            tokens = (*prompter.chat.encode_reply("</think>", ended=False), *tokens)
         turns.append(Turn(prompt, completion(prompter.chat, tokens), observation=ask))
         messages += [Message("assistant", reply), Message("user", ask)]
     return turns

@@ -19,7 +19,9 @@ BLOCK, BLOCK_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 OPENS, ARGUMENTS, CLOSES = (
     "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
 )  # fmt: skip
-HEAD = re.compile(r"\s*(?:functions\.)?([\w.-]+?)(?::\d+)?\s*" + re.escape(ARGUMENTS))
+HEAD = re.compile(
+    r"\s*(?P<id>(?:functions\.)?(?P<name>[\w.-]+?)(?::\d+)?)\s*" + re.escape(ARGUMENTS)
+)
 
 
 def read(text: str) -> Iterator[ToolCall]:
@@ -33,12 +35,16 @@ def read(text: str) -> Iterator[ToolCall]:
         try:
             values, end = json_values(text, head.end())
         except (ValueError, RecursionError) as error:
-            yield unreadable(error) if text.find(CLOSES, start) >= 0 else unclosed(CLOSES, head[1])
+            yield (
+                unreadable(error)
+                if text.find(CLOSES, start) >= 0
+                else unclosed(CLOSES, head["name"])
+            )
             return
         if len(values) != 1 or not text.startswith(CLOSES, SPACE.match(text, end).end()):  # type: ignore[union-attr]
-            yield unclosed(CLOSES, head[1])
+            yield unclosed(CLOSES, head["name"])
             return
-        yield call_with(head[1], values[0])
+        yield call_with(head["name"], values[0], head["id"])
 
 
 def write(calls: Sequence[ToolCall]) -> str:

@@ -15,7 +15,7 @@ from assay.extract.call_formats.reading import (
 from assay.tools import ToolCall
 
 OPENS, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
-HEAD = re.compile(r"\s*([\w.-]*)\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\])?")
+HEAD = re.compile(r"\s*([\w.-]*)\s*(?:\[CALL_ID\]\s*(\w*)\s*)?(?:\[ARGS\])?")
 
 
 def read(text: str) -> Iterator[ToolCall]:
@@ -35,7 +35,7 @@ def read(text: str) -> Iterator[ToolCall]:
         if not head[1]:
             yield from map(named_call, values)
         elif len(values) == 1:
-            yield call_with(head[1], values[0])
+            yield call_with(head[1], values[0], head[2] or "")
         else:
             yield unreadable("several objects of arguments")
             return

@@ -54,12 +54,13 @@ def named_call(fields: Any, name: str = "name", arguments: str = "arguments") ->
     title = fields.get(name) if isinstance(fields, dict) else None
     if not isinstance(title, str) or not title:
         return nameless(f'{{"{name}": ..., "{arguments}": {{...}}}}')
-    return call_with(title, fields.get(arguments))
+    return call_with(title, fields.get(arguments), str(fields.get("id") or ""))
 
 
-def call_with(name: str, values: Any) -> ToolCall:
-    """A call of its name and arguments, which are an object or its JSON text. Values that JSON for
-    other programs cannot hold, as NaN, half a surrogate pair or Python's sets, are none.
+def call_with(name: str, values: Any, call_id: str = "") -> ToolCall:
+    """A call of its name, its id, and its arguments, which are an object or its JSON text. Values
+    that JSON for other programs cannot hold, as NaN, half a surrogate pair or Python's sets, are
+    none.
     """
     if isinstance(values, str):
         try:
@@ -72,10 +73,10 @@ def call_with(name: str, values: Any) -> ToolCall:
         detail = f"The arguments of the {name[:60]} tool call are {kind}, not an object."
         return ToolCall(name, status="wrong_arguments", detail=detail)
     try:
-        require_portable([name, values])
+        require_portable([name, values, call_id])
     except (TypeError, ValueError, RecursionError) as error:
         return unreadable(error)
-    return ToolCall(name, values or {})
+    return ToolCall(name, values or {}, id=call_id)
 
 
 def json_values(text: str, start: int) -> tuple[list[Any], int]:
