@@ -54,7 +54,7 @@ async def {name}(conversation: {asks}, *, turns: int = 2) -> None:
 @pytest.mark.parametrize("name", [*environments.environments])
 def test_an_environment_that_runs_programs_is_refused_where_services_judge(name: str) -> None:
     environments.build({"name": name})
-    if name in ("python_tool", "shell"):
+    if name in ("python_tool", "shell", "program_with_box"):
         with pytest.raises(SettingsError, match=rf"{name}.*judge\.servers"):
             environments.build({"name": name}, SERVICES)
     else:
@@ -165,7 +165,16 @@ def test_the_page_has_a_row_for_every_environment() -> None:
     every = environments.environments
     own = [name for name in every if every[name].run.__module__.startswith("assay.")]
     assert re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE) == sorted(
-        own, key=["single_turn", "repair", "python_tool", "shell", "patch", "program"].index
+        own,
+        key=[
+            "single_turn",
+            "repair",
+            "python_tool",
+            "shell",
+            "patch",
+            "program",
+            "program_with_box",
+        ].index,
     )
 
 
