@@ -1,5 +1,6 @@
 """The ways in which recording endpoints lose or double tokens, and the tests that show that ours
-does not. `file::test` is below tests/, without the `test_` of the file's name.
+does not. `file::test` is below tests/, without the `test_` of the file's name. A trainer and an
+endpoint that go down are in agents/test_endpoint_restart.py.
 
 1. BPE is no bijection: pieces that no tokenizer would choose stay.
    agents/cases_by_template::test_odd_tokens_of_a_reply_stay_and_a_turn_ends_once_as_the_template_ends_it
