@@ -528,7 +528,7 @@ BROKEN = [
      "fields have other names here; rename 'response' to 'completion'"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "language": "cobol"}}',
      "'language': the language 'cobol' cannot be judged; known: answer, c, cpp, diff, go, java, "
-     "javascript, python, q, ruby, rust, typescript, verilog"),
+     "javascript, python, q, ruby, rust, shell_script, typescript, verilog"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "expected_answer": "3"}}',
      "has 'expected_answer' beside tests; make it two rows"),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1) == 3"], "exchanges": [{{"stdin": "1"}}]}}',

@@ -23,7 +23,7 @@ from tests.rollout.talks import talk
 NO_TOOLS = {"deepseek_r1_distill", "deepseek_v3_1", "deepseekv3", "granite3_3"}
 """Templates whose calls `shell` refuses: they take text."""
 OPENS_THOUGHT = {
-    "command_r7b", "deepseek_r1_distill", "deepseek_v3_2", "deepseekv3", "glm4_7", "minimax_m2",
+    "deepseek_r1_distill", "deepseek_v3_2", "deepseekv3", "glm4_7", "minimax_m2",
     "nemotron_3_nano",
 }  # fmt: skip
 """Templates that prompt for a thought, and render a reply without one."""
@@ -31,8 +31,10 @@ OTHERWISE = {"apertus", "apriel1_5", "functionary3_2", "gemma4_v5"}
 """Templates that render calls that are fields otherwise than a model writes them beside text."""
 UNREAD = {"hermes2_pro", "lfm2_2_5"}
 """Templates that do not render all calls, or render them without quotes."""
-SAME = sorted({*NAMES} - NO_TOOLS - OPENS_THOUGHT - OTHERWISE - UNREAD)
-TEXT = sorted({*NAMES, *bare.NAMES} - OPENS_THOUGHT - {"functionary3_2"})
+OWN_IDS = {"kimi_k2"}
+"""Templates that write calls under ids of their own, and results under those of the rows."""
+SAME = sorted({*NAMES} - NO_TOOLS - OPENS_THOUGHT - OTHERWISE - UNREAD - OWN_IDS)
+TEXT = sorted({*NAMES, *bare.NAMES} - OPENS_THOUGHT - {"command_r7b", "functionary3_2"})
 
 
 @pytest.fixture(autouse=True)
