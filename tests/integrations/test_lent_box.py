@@ -10,6 +10,7 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -429,3 +430,25 @@ def test_boxes_that_are_open_together_do_not_meet() -> None:
         await asyncio.gather(*(box.close() for box in boxes))
 
     asyncio.run(run())
+
+
+def test_threads_that_open_boxes_together_share_one_process_that_forks_them() -> None:
+    asyncio.run(lent_box.boxes_of(os.getpid(), walls_of("A")).close())
+    together, done = threading.Barrier(6), list[Finished]()
+    ends = threading.Barrier(6, timeout=60)
+
+    def work() -> None:
+        async def run() -> None:
+            together.wait()
+            async with await LentBox.open() as box:
+                ends.wait()  # all are open
+                done.append(await box.run("echo on"))
+
+        asyncio.run(run())
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.stdout for each in done] == [b"on\n"] * 6
