@@ -84,7 +84,7 @@ class LentBox:
 
     All paths are paths in the box: relative ones lie in its work folder, and none leads out of it.
     Every method raises SandboxError where the machine has failed or the box is closed. A call that
-    is cancelled closes the box.
+    is cancelled is ended in the box, which lives on.
     """
 
     def __init__(self, box: Box, ends: contextlib.AsyncExitStack) -> None:

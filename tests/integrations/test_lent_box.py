@@ -405,19 +405,29 @@ def test_a_closed_box_does_nothing_more(tree: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_call_that_is_cancelled_closes_its_box_and_no_other() -> None:
-    async def run() -> None:
-        first, second = await LentBox.open(), await LentBox.open()
+def test_of_a_command_that_is_cancelled_the_files_stay() -> None:
+    async def work(box: LentBox) -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await first.run("sleep 60")
-        with pytest.raises(SandboxError, match="has ended"):
-            await first.run("true")
-        await first.close()
-        assert (await second.run("echo on")).stdout == b"on\n"
-        await second.close()
+            await asyncio.wait_for(box.run("echo 42 > answer; sleep 60", seconds=86_400), 0.5)
+        assert await box.get("answer") == b"42\n"
 
-    asyncio.run(run())
+    in_box(work)
+
+
+def test_an_error_in_a_block_is_seen_though_a_command_runs() -> None:
+    async def run() -> None:
+        async with await LentBox.open() as box:
+            running = asyncio.create_task(box.run("sleep 60"))
+            await asyncio.sleep(0.3)
+            try:
+                raise KeyError("the caller's own")
+            finally:
+                await box.close()
+                with pytest.raises(SandboxError, match="has ended"):
+                    await running
+
+    with pytest.raises(KeyError, match="the caller's own"):
+        asyncio.run(run())
 
 
 def test_boxes_that_are_open_together_do_not_meet() -> None:
