@@ -381,10 +381,12 @@ def test_what_is_no_folder_is_no_tree(tree: Path) -> None:
 def test_a_box_that_cannot_be_opened_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("temporary", "image"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     with pytest.raises(SandboxError):
-        in_box(lambda box: asyncio.sleep(0), image=tmp_path / "absent")
-    assert not [*tmp_path.iterdir()]
+        in_box(lambda box: asyncio.sleep(0), image=tmp_path / "image")
+    assert not [*(tmp_path / "temporary").iterdir()]
 
 
 def test_a_machine_without_a_sound_sandbox_lends_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,3 +464,51 @@ def test_threads_that_open_boxes_together_share_one_process_that_forks_them() ->
     for thread in threads:
         thread.join()
     assert [each.stdout for each in done] == [b"on\n"] * 6
+
+
+@needs_namespaces
+def test_roots_and_images_may_be_relative_and_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_image(tmp_path / "image")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "run").write_text("echo ran")
+
+    async def runs(box: LentBox) -> None:
+        assert (await box.run(("sh", f"{tmp_path}/tools/run"))).stdout == b"ran\n"
+
+    async def opens(box: LentBox) -> None:
+        assert (await box.run("echo on")).stdout == b"on\n"
+
+    in_box(runs, roots=[Path("tools")])
+    in_box(opens, image=Path("image"))
+    for options in ({"roots": [Path("tolls")]}, {"image": Path("absent")}):
+        with pytest.raises(DataError, match=str(tmp_path)):
+            in_box(opens, **options)
+
+
+NO_CALLS: dict[str, Callable[[LentBox], Awaitable[object]]] = {
+    "a path among the words": lambda box: box.run(("cat", Path("/etc/passwd"))),  # type: ignore[arg-type]
+    "bytes": lambda box: box.run(b"echo on"),  # type: ignore[arg-type]
+    "a number in a variable": lambda box: box.run("true", environment={"N": 3}),  # type: ignore[dict-item]
+    "a number that names a variable": lambda box: box.start("cat", environment={3: "N"}),  # type: ignore[dict-item]
+    "a time that is no number": lambda box: box.run("true", seconds=float("nan")),
+    "a time without an end": lambda box: box.exchange(0, b"", seconds=float("inf")),
+    "output below 0": lambda box: box.run("true", output_bytes=-1),
+}
+
+
+@pytest.mark.parametrize("what", NO_CALLS)
+def test_a_call_that_cannot_be_is_refused_and_its_box_lives_on(what: str) -> None:
+    async def work(box: LentBox) -> None:
+        with pytest.raises(SettingsError):
+            await NO_CALLS[what](box)
+        assert (await box.run("echo on")).stdout == b"on\n"
+
+    in_box(work)
+
+
+def test_a_box_with_a_variable_that_is_no_text_is_refused() -> None:
+    with pytest.raises(SettingsError, match="3 is none"):
+        in_box(lambda box: asyncio.sleep(0), environment={"N": 3})
