@@ -213,10 +213,16 @@ def place_of(answer: Any) -> str:
 def test_a_call_that_waits_for_a_session_that_ends_gets_an_error_of_the_client(
     client: TestClient,
 ) -> None:
-    true = "run_in_session", {"action_type": "bash", "command": "true"}
-    ends = "run_in_session", {"action_type": "bash", "command": "sleep 1; exit 3"}
-    runs = "run_in_session", {"action_type": "bash", "command": "sleep 1.5"}
-    for calls in ((ends, true), (runs, ("close_session", {}), true)):
+    true: tuple[str, dict[str, Any]] = "run_in_session", {"action_type": "bash", "command": "true"}
+    ends: tuple[str, dict[str, Any]] = (
+        "run_in_session",
+        {"action_type": "bash", "command": "sleep 1; exit 3"},
+    )
+    runs: tuple[str, dict[str, Any]] = (
+        "run_in_session",
+        {"action_type": "bash", "command": "sleep 1.5"},
+    )
+    for calls in ([ends, true], [runs, ("close_session", {}), true]):
         asked(client, "create_session")
         *_, last = in_threads(client, *calls)
         assert place_of(last) == "SessionDoesNotExistError"
