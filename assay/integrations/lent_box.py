@@ -123,6 +123,8 @@ class LentBox:
             )
         require_own((folder, *writable))
         require_sendable((), environment, memory_mb, size_mb, processes)
+        if min(memory_mb, size_mb, processes) < 1:  # to the kernel, no size is one without an end
+            raise SettingsError("a box needs a memory_mb, a size_mb and processes of 1 or more")
         roots = [root.absolute() for root in roots]
         image = image and image.absolute()
         require_there(image, roots)
@@ -276,8 +278,8 @@ def require_sendable(
     """Raises SettingsError for words and variables that are no texts, and for numbers below 0 or
     without an end.
     """
-    named = environment or {}
-    for what, values in (("words", command), ("variables", [*named, *named.values()])):
+    variables = environment or {}
+    for what, values in (("words", command), ("variables", [*variables, *variables.values()])):
         for value in values:
             if not isinstance(value, str):
                 raise SettingsError(f"the {what} of a command are texts, and {value!r} is none")

@@ -117,7 +117,8 @@ class Box:
         """
         if daemon not in self._open:
             raise ValueError(f"the box has no daemon {daemon}")
-        has_line = b"\n" in self._unread.get(daemon, b"")
+        async with self._turn:  # one that was cancelled may not have ended yet
+            has_line = b"\n" in self._unread.get(daemon, b"")
         result = await self._ask(BoxRequest(
             "exchange", [daemon], {}, self.folder, 0.0 if has_line else wall_seconds,
             output_bytes, False, data,
@@ -258,26 +259,26 @@ class Box:
         """What comes of a request, which is ended where this is cancelled."""
         frame = framed(message(*request))
         await self._turn.acquire()
-        asked = asyncio.ensure_future(self._answer(frame, request))
-        asked.add_done_callback(lambda _: self._turn.release())
+        answer = asyncio.ensure_future(self._answer(frame, request))
+        answer.add_done_callback(lambda _: self._turn.release())
         try:
-            return await asyncio.shield(asked)
+            return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            asked.add_done_callback(partial(self._keep, request))
-            if not asked.done():
+            answer.add_done_callback(partial(self._keep, request))
+            if not answer.done():
                 self._rests += 1
                 send(self._writer, *BoxRequest("rest", [], {}, "", 0.0, 0, False, b""))
                 with contextlib.suppress(RuntimeError):  # its time is up just now
                     limit = asyncio.get_running_loop().time() + GRACE_SECONDS
                     self._limit.reschedule(limit)
-                await asyncio.wait({asked})
+                await asyncio.wait({answer})
             raise
 
-    def _keep(self, request: BoxRequest, asked: asyncio.Future[Result]) -> None:
+    def _keep(self, request: BoxRequest, answer: asyncio.Future[Result]) -> None:
         """Keep what a daemon has written for the next exchange."""
-        if request.kind == "exchange" and not asked.cancelled() and not asked.exception():
+        if request.kind == "exchange" and not answer.cancelled() and not answer.exception():
             (daemon,) = request.arguments
-            self._unread[daemon] = (self._unread.get(daemon, b"") + asked.result().stdout)[-MIB:]
+            self._unread[daemon] = (self._unread.get(daemon, b"") + answer.result().stdout)[-MIB:]
 
     async def _answer(self, frame: bytes, request: BoxRequest) -> Result:
         """What comes of a request in its turn."""

@@ -192,13 +192,13 @@ class Daemons:
         poll.register(daemon.stream, select.POLLIN * reads | select.POLLOUT * writes)
         wait = max(0.0, min(deadline, watch.next_look) - time.monotonic())
         events = dict(poll.poll(1000 * wait + 1))
-        asked = events.get(trainer.fileno(), 0)
-        if asked & ~select.POLLIN:
+        of_trainer = events.get(trainer.fileno(), 0)
+        if of_trainer & ~select.POLLIN:
             raise ConnectionResetError
         daemon.errors.read()
         if any(event & select.POLLHUP for event in events.values()):
             time.sleep(PAUSE_SECONDS)  # it has closed a stream, which would be ready for ever
-        return bool(asked)
+        return bool(of_trainer)
 
     def _excess(self, daemon: Daemon, watch: BoxWatch) -> Stop | None:
         """Why a daemon must end, if it takes too much or reads too little."""

@@ -509,6 +509,9 @@ def test_a_call_that_cannot_be_is_refused_and_its_box_lives_on(what: str) -> Non
     in_box(work)
 
 
-def test_a_box_with_a_variable_that_is_no_text_is_refused() -> None:
+def test_a_box_with_a_variable_that_is_no_text_or_without_a_limit_is_refused() -> None:
     with pytest.raises(SettingsError, match="3 is none"):
         in_box(lambda box: asyncio.sleep(0), environment={"N": 3})
+    for name in ("memory_mb", "size_mb", "processes"):
+        with pytest.raises(SettingsError, match=name):
+            in_box(lambda box: asyncio.sleep(0), **{name: 0})
