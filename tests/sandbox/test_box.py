@@ -688,6 +688,7 @@ def test_what_cannot_be_sent_ends_no_box(tree: Path) -> None:
     in_box(tree, work)
 
 
+@pytest.mark.parametrize("tier", TIERS)
 def test_boxes_end_with_the_process_that_forked_them_and_others_can_be_opened(
     tier: str, tree: Path
 ) -> None:
