@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from types import FrameType
@@ -143,3 +143,18 @@ async def in_order(calls: Iterable[Coroutine[Any, Any, T]], most: int) -> AsyncG
             while first in ended:
                 yield ended.pop(first)
                 first += 1
+
+
+async def unless(gone: Awaitable[object], work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` returns; None where `gone` ends or fails before: `work` is cancelled then, and
+    has ended.
+    """
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(gone)
+    waiting.add_done_callback(lambda it: it.cancelled() or it.exception())
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+    return None if working.cancelled() else working.result()

@@ -17,6 +17,7 @@ from assay.files import write_atomically
 from assay.sandbox.box import Box
 from assay.sandbox.program import Ended, Result
 from assay.sandbox.sockets import OversizedError, receive, send
+from assay.sync import unless
 
 T = TypeVar("T")
 MOST_ASKED = 1 << 25
@@ -38,7 +39,7 @@ CANNOT = 125
 
 class BoxCommands:
     """Runs the commands that an agent's programs ask for, one after another, each for up to
-    `seconds`. What they do can only fail their agent.
+    `seconds`, or until the program has ended that asked. What they do can only fail their agent.
     """
 
     def __init__(self, box: Box, seconds: float) -> None:
@@ -119,8 +120,10 @@ class BoxCommands:
         try:
             # whoever asked may be gone
             with suppress(ConnectionError, asyncio.IncompleteReadError, OversizedError):
-                send(writer, *await self._answer(task, await read_request(reader)))
-                await writer.drain()
+                request = await read_request(reader)
+                if answer := await unless(reader.read(1), self._answer(task, request)):
+                    send(writer, *answer)
+                    await writer.drain()
         except ValueError as error:
             send(writer, CANNOT, b"", f"assay's box: {error}\n".encode())
         finally:

@@ -94,7 +94,7 @@ ReadTasks = dict[tuple[int, str], Task]
 """Tasks by the id of their fields, which somebody holds, and their language or key."""
 
 
-def _require_allowed(fields: Fields, where: str) -> None:
+def require_allowed(fields: Fields, where: str) -> None:
     """Raises DataError for a task that no client may send."""
     rows = fields, *Row(fields, where).items("checks", dict)
     if any(name in row for row in rows for name in FOLDERS):
@@ -157,7 +157,7 @@ class JudgeRequest(Request):
         if is_exact or self.task_key is not None:
             place = id(fields), "" if is_exact else str(self.task_key)
             if place not in read:
-                _require_allowed(fields, where)
+                require_allowed(fields, where)
                 read[place] = self._whole_task(fields, where, {} if sent is None else sent)
             return Job(read[place], row.text("program"))
         place = id(fields), Row(beside, where).language(fields)
@@ -165,7 +165,7 @@ class JudgeRequest(Request):
             raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
         of_cases = "outputs" in fields or "assert_case" in fields
         if place not in read:
-            _require_allowed(fields, where)
+            require_allowed(fields, where)
             fields = {"language": place[1], **fields}
             whole = Row({"task_id": "request", "prompt": "", **fields}, where)
             read[place] = case_rows.task_of(fields, where) if of_cases else jsonl.task_of(whole)

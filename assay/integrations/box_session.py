@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import time
@@ -47,7 +48,8 @@ class Shown:
 
 
 class BoxSession:
-    """One bash. `open` starts it; calls of one session must not overlap.
+    """One bash. `open` starts it; calls of one session must not overlap. Of one
+    that is cancelled, the command runs on.
 
     Every method but `close` raises SessionEndedError, and SandboxError as LentBox.
     """
@@ -60,6 +62,8 @@ class BoxSession:
         self._pid = ""
         self.runs = False
         """Whether a command runs on, which reads what is written next."""
+        self.is_late = False
+        """Whether nobody waited for the end of the last, which is then still to come."""
 
     @classmethod
     async def open(cls, box: LentBox, most: int = MIB) -> BoxSession:
@@ -80,9 +84,17 @@ class BoxSession:
         return session
 
     async def run(self, text: str, seconds: float, expect: Sequence[str] = ()) -> Shown:
-        """Run a command of one line or many, whose standard input is empty. Raises TimeoutError
-        where it takes longer; it runs on then.
+        """Run a command of one line or many, whose standard input is empty. Where an earlier one
+        was late, first wait for that, and drop what it shows. Raises TimeoutError where it takes
+        longer; it runs on then.
         """
+        if self.is_late:
+            begin = time.monotonic()
+            try:
+                await self._until_ready(seconds)
+            except TimeoutError:
+                raise TimeoutError("cannot run while an earlier one does: interrupt it") from None
+            seconds = max(0.0, seconds - (time.monotonic() - begin))
         return await self.write(f"eval {shlex.quote(text)} < /dev/null", seconds, expect)
 
     async def write(self, text: str, seconds: float, expect: Sequence[str] = ()) -> Shown:
@@ -105,15 +117,19 @@ class BoxSession:
         return await self._until_ready(seconds, expect=expect)
 
     async def close(self) -> None:
-        """End it, with all that runs in it."""
-        await self._box.stop(self._number)
+        """End it, with all that runs in it. A second call does nothing."""
+        with contextlib.suppress(ValueError):
+            await self._box.stop(self._number)
 
     async def _until_ready(
         self, seconds: float, data: bytes = b"", expect: Sequence[str] = ()
     ) -> Shown:
         """Wait for the prompt or an expected text, and take what came before."""
         end = time.monotonic() + seconds
+        self.is_late = True
         while True:
+            if not data and (output := self._take(expect)) is not None:
+                return output
             left = max(0.0, end - time.monotonic())
             wait = min(left, LOOK_SECONDS) if expect else left
             done = await self._box.exchange(self._number, data, seconds=wait)
@@ -144,7 +160,7 @@ class BoxSession:
         is_ready = prompt is not None and not text
         status = int(prompt[1]) if prompt and is_ready else None
         del self._seen[:end]
-        self.runs = not is_ready
+        self.runs, self.is_late = not is_ready, False
         return Shown(output, status, text)
 
     def _cut(self) -> None:

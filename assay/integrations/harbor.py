@@ -14,7 +14,7 @@ from harbor.environments.capabilities import EnvironmentCapabilities
 
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
-from assay.integrations.lent_box import CommandCause, LentBox
+from assay.integrations.lent_box import LONGEST_SECONDS, CommandCause, LentBox
 from assay.judge.dockerfiles import Recipe, is_plain, made_tree, recipe_of
 from assay.sandbox.kernel import MIB
 
@@ -23,8 +23,6 @@ WRITABLE = ("/logs", "/tests", "/solution", "/installed-agent")
 """Folders of Harbor's, beside the work folder."""
 FOLDER = "/app"
 """The work folder of a task that names none."""
-LONGEST_SECONDS = 86_400.0
-"""The time of a command without a limit."""
 OUTPUT_BYTES = 4 * MIB
 MOST_MB, MOST_FILES = 1024, 20_000
 """What is downloaded of a folder at most."""

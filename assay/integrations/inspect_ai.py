@@ -25,14 +25,10 @@ from inspect_ai.util import (
 from pydantic import BaseModel, ConfigDict
 
 from assay.errors import SandboxError
-from assay.integrations.lent_box import CommandCause, Finished, LentBox
+from assay.integrations.lent_box import LONGEST_SECONDS, USERS, CommandCause, Finished, LentBox
 from assay.sandbox.cores import cores
 
 __all__ = ["AssayBox", "BoxConfig"]
-USERS = (None, "user", "1000")
-"""How the only user of a box may be called."""
-LONGEST_SECONDS = 86_400.0
-"""The time of a command without a limit."""
 REFUSED = (errno.EACCES, errno.EPERM)
 
 

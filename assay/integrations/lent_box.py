@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from math import inf
 from pathlib import Path
 from types import TracebackType
 
@@ -32,6 +33,12 @@ Command = str | Sequence[str]
 """A program and its words; or text for bash."""
 SYSTEM = ("/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/tmp")
 """Folders that no option may replace."""
+
+
+USERS = (None, "user", "1000", 1000)
+"""How evaluators may call the only user of a box."""
+LONGEST_SECONDS = 86_400.0
+"""The time of a command without a limit."""
 
 
 class CommandCause(StrEnum):
@@ -84,7 +91,7 @@ class LentBox:
 
     All paths are paths in the box: relative ones lie in its work folder, and none leads out of it.
     Every method raises SandboxError where the machine has failed or the box is closed. A call that
-    is cancelled closes the box.
+    is cancelled is ended in the box, which lives on.
     """
 
     def __init__(self, box: Box, ends: contextlib.AsyncExitStack) -> None:
@@ -106,8 +113,8 @@ class LentBox:
         to, where boxes have namespaces. size_mb: what all files may hold. allow_weak: open even
         where the sandbox is not sound.
 
-        Raises DataError for a tree that is no folder, SettingsError for another argument that
-        cannot be, SandboxError where there are no boxes.
+        Raises DataError for a tree or an image that is no folder and for roots that are not there,
+        SettingsError for another argument that cannot be, SandboxError where there are no boxes.
         """
         isolation = await asyncio.to_thread(probe_isolation)
         if not (isolation.sound or allow_weak):
@@ -115,6 +122,12 @@ class LentBox:
                 f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`"
             )
         require_own((folder, *writable))
+        require_sendable((), environment, memory_mb, size_mb, processes)
+        if min(memory_mb, size_mb, processes) < 1:  # to the kernel, no size is one without an end
+            raise SettingsError("a box needs a memory_mb, a size_mb and processes of 1 or more")
+        roots = [root.absolute() for root in roots]
+        image = image and image.absolute()
+        require_there(image, roots)
         ends = contextlib.AsyncExitStack()
         try:
             if tree is None:
@@ -148,7 +161,9 @@ class LentBox:
     ) -> Finished:  # fmt: skip
         """Run a command in `folder`, or in the work folder, for up to `seconds`. output_bytes: how
         much of each stream is kept. merged: whether standard error goes where standard output goes.
+        Raises SettingsError for words and variables that are no texts, and impossible numbers.
         """
+        require_sendable(command, environment, seconds, output_bytes)
         result = await self._box.run(
             words_of(command), wall_seconds=seconds, output_bytes=output_bytes, merged=merged,
             stdin=stdin, environment=environment, folder=self._inside(folder),
@@ -173,8 +188,9 @@ class LentBox:
 
     async def start(self, command: Command, *, environment: Mapping[str, str] | None = None) -> int:
         """Start a process that stays over commands; its number. It runs only while the box does
-        something. Raises ValueError for more of them than a box may have.
+        something. Raises ValueError for more of them than a box may have, SettingsError as `run`.
         """
+        require_sendable(command, environment)
         return await self._box.start(words_of(command), environment=environment)
 
     async def exchange(
@@ -182,8 +198,9 @@ class LentBox:
     ) -> Finished:
         """Write to such a process, and read until it has written the end of a line, or for
         `seconds`, after which the cause is TIME and what it wrote so far is the output. Raises
-        ValueError for one that was stopped.
+        ValueError for one that was stopped, SettingsError for impossible numbers.
         """
+        require_sendable((), None, seconds, output_bytes)
         result = await self._box.exchange(
             number, data, wall_seconds=seconds, output_bytes=output_bytes
         )
@@ -244,6 +261,31 @@ def require_own(paths: Sequence[str]) -> None:
                 f"a box cannot have {path!r} as its own folder: name an absolute path that is not"
                 " the system's"
             )
+
+
+def require_there(image: Path | None, roots: Sequence[Path]) -> None:
+    """Raises DataError for an image that is no folder, and for roots that are not there."""
+    if image is not None and not image.is_dir():
+        raise DataError(f"a box needs an unpacked image, and {image} is no folder")
+    for root in roots:
+        if not root.exists():
+            raise DataError(f"a box cannot show {root}: it is not there")
+
+
+def require_sendable(
+    command: Command, environment: Mapping[str, str] | None, *numbers: float
+) -> None:
+    """Raises SettingsError for words and variables that are no texts, and for numbers below 0 or
+    without an end.
+    """
+    variables = environment or {}
+    for what, values in (("words", command), ("variables", [*variables, *variables.values()])):
+        for value in values:
+            if not isinstance(value, str):
+                raise SettingsError(f"the {what} of a command are texts, and {value!r} is none")
+    for number in numbers:
+        if not isinstance(number, int | float) or not 0 <= number < inf:
+            raise SettingsError(f"a box cannot take {number!r} for a number")
 
 
 def finished(result: Result, killed: CommandCause) -> Finished:

@@ -21,6 +21,7 @@ from assay.errors import DataError, SandboxError
 from assay.extract import program
 from assay.integrations import case_rows
 from assay.integrations.background import shared
+from assay.integrations.bodies import require_allowed
 from assay.judge import Job
 from assay.rewards.tests import score_execution
 from assay.tasks import bigcodebench, jsonl, nemo_gym
@@ -39,6 +40,9 @@ class CodeJudgeConfig(BaseResourcesServerConfig):
     """Programs that run at a time; by default one for each core."""
     fraction: bool = False
     """Pay the share of tests passed instead of all or nothing."""
+    folders: bool = False
+    """Whether rows may name folders of this machine, as the trees of repositories, whose files
+    programs can then read. Whoever reaches the server can send a row."""
 
 
 class CodeVerifyRequest(BaseVerifyRequest):
@@ -73,7 +77,7 @@ class CodeJudge(SimpleResourcesServer):
         """
         fields = body.model_dump()
         try:
-            job = await asyncio.to_thread(_job, fields)
+            job = await asyncio.to_thread(_job, fields, self.config.folders)
             judge = await asyncio.to_thread(shared, None, self.config.slots)
             (execution,) = await judge.run_async([job])
         except (DataError, LeftOutError) as error:
@@ -87,13 +91,13 @@ class CodeJudge(SimpleResourcesServer):
         return CodeVerifyResponse(**fields | verdict | {"reward": reward})
 
 
-def _job(fields: Mapping[str, Any]) -> Job:
+def _job(fields: Mapping[str, Any], folders: bool) -> Job:
     """What is to be judged. Raises DataError or LeftOutError."""
-    task = _task(Row(fields, WHERE))
+    task = _task(Row(fields, WHERE), folders)
     return Job(task, program(task, _last_text(fields["response"]["output"])))
 
 
-def _task(row: Row) -> Task:
+def _task(row: Row, folders: bool) -> Task:
     metadata = row.table("verifier_metadata")
     match nemo_gym.set_of(row):
         case "nemo_gym":
@@ -105,6 +109,8 @@ def _task(row: Row) -> Task:
             return bigcodebench.task_of(row)
     if not metadata.fields:
         raise row.wrong("has no verifier_metadata, where its tests stand")
+    if not folders:
+        require_allowed(metadata.fields, WHERE)
     return jsonl.task_of(Row({"task_id": "row", "prompt": ""} | dict(metadata.fields), WHERE))
 
 

@@ -19,12 +19,10 @@ from nemo_gym.sandbox import (
 )
 
 from assay.errors import AssayError, SandboxError
-from assay.integrations.lent_box import CommandCause, Finished, LentBox
+from assay.integrations.lent_box import USERS, CommandCause, Finished, LentBox
 from assay.judge.images import image_folder
 
 log = logging.getLogger(__name__)
-USERS = (None, "user", 1000)
-"""How the only user of a box may be called."""
 NO_PROCESS = 125
 """The exit status by which NeMo Gym's providers say that a command had none."""
 OUTPUT_BYTES = 10 << 20

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import lzma
 import os
 import zipfile
-from collections.abc import Awaitable, Callable, Mapping
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from secrets import compare_digest, token_urlsafe
 from typing import Annotated, Any, Literal
@@ -24,18 +26,20 @@ from starlette.routing import Route
 
 from assay.errors import AssayError, SandboxError, UserError
 from assay.integrations.box_session import BoxSession, SessionEndedError, Shown
-from assay.integrations.lent_box import CommandCause, LentBox
+from assay.integrations.lent_box import LONGEST_SECONDS, CommandCause, LentBox
 from assay.integrations.serve import listening, token_of, until_stopped
 from assay.sandbox.kernel import MIB
+from assay.sync import unless
 
-LONGEST_SECONDS = 86_400.0
-"""The time of a command without a limit."""
 OUTPUT_BYTES = 8 * MIB
 BODY_BYTES = 256 * MIB
 UNPACKED_BYTES = 1024 * MIB
 TRANSFERRED = 511
 """The status of an answer that is an error, which the client raises."""
+CLIENT_GONE = 499
+"""The status of what nobody waits for."""
 OpenBox = Callable[[], Awaitable[LentBox]]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class NewSession(BaseModel):
@@ -43,7 +47,7 @@ class NewSession(BaseModel):
 
     session: str = "default"
     startup_source: list[str] = []
-    startup_timeout: float = 1.0
+    startup_timeout: Seconds = 1.0
 
 
 class BashAction(BaseModel):
@@ -52,7 +56,7 @@ class BashAction(BaseModel):
     action_type: Literal["bash"] = "bash"
     command: str
     session: str = "default"
-    timeout: float | None = None
+    timeout: Seconds | None = None
     is_interactive_command: bool = False
     is_interactive_quit: bool = False
     check: Literal["silent", "raise", "ignore"] = "raise"
@@ -65,7 +69,7 @@ class InterruptAction(BaseModel):
 
     action_type: Literal["bash_interrupt"]
     session: str = "default"
-    timeout: float = 0.2
+    timeout: Seconds = 0.2
     n_retry: int = 3
     expect: list[str] = []
 
@@ -74,7 +78,7 @@ class Command(BaseModel):
     """What `execute` gets."""
 
     command: str | list[str]
-    timeout: float | None = None
+    timeout: Seconds | None = None
     shell: bool = False
     check: bool = False
     error_msg: str = ""
@@ -128,6 +132,8 @@ class RuntimeServer:
         self._sessions: dict[str, tuple[BoxSession, asyncio.Lock]] = {}
         self.failure = ""
         """How the machine has failed the box; empty where it has not."""
+        self.closes = 0
+        """How many boxes were asked to end, with the calls that ran there."""
 
     async def box(self) -> LentBox:
         """The box, which is opened for the first call."""
@@ -146,17 +152,19 @@ class RuntimeServer:
                 session = await BoxSession.open(await self.box(), OUTPUT_BYTES)
             except ValueError as error:
                 raise TransferredError("SwerexException", str(error)) from None
-            self._sessions[name] = session, asyncio.Lock()
+            self._sessions[name] = session, (turn := asyncio.Lock())
         if call.startup_source:
             text = "; ".join(f"source {path}" for path in call.startup_source)
             action = BashAction(command=text, timeout=max(1.0, call.startup_timeout))
-            output = (await self._shown(name, session, action)).text
+            async with turn:
+                output = (await self._shown(name, session, action)).text
         return {"output": output, "session_type": "bash"}
 
     async def run_in_session(self, action: BashAction | InterruptAction) -> Answer:
         """Run a command in a bash, or interrupt what runs there."""
-        session, turn = self._session(action.session)
+        _, turn = self._session(action.session)
         async with turn:
+            session, _ = self._session(action.session)  # it may have ended meanwhile
             output = await self._shown(action.session, session, action)
         status: int | None = 0
         if isinstance(action, BashAction) and not (
@@ -172,9 +180,11 @@ class RuntimeServer:
 
     async def close_session(self, call: OldSession) -> Answer:
         """End a bash."""
-        session, _ = self._session(call.session)
-        del self._sessions[call.session]
-        await session.close()
+        _, turn = self._session(call.session)
+        async with turn:
+            session, _ = self._session(call.session)
+            self._sessions.pop(call.session)
+            await session.close()
         return {"session_type": "bash"}
 
     async def execute(self, call: Command) -> Answer:
@@ -229,13 +239,14 @@ class RuntimeServer:
             for entry in entries:
                 if not entry.is_dir():
                     executable = bool(entry.external_attr >> 16 & 0o111)
-                    content = await asyncio.to_thread(archive.read, entry)
+                    content = await asyncio.to_thread(content_of, archive, entry)
                     await box.put(f"{target}/{entry.filename}", content, executable)
         return {}
 
     async def close(self) -> Answer:
         """End the box; the next call opens another."""
         box, self._box, self.failure = self._box, None, ""
+        self.closes += 1
         self._sessions.clear()
         if box is not None:
             await box.close()
@@ -254,12 +265,13 @@ class RuntimeServer:
             if isinstance(action, InterruptAction):
                 return await session.interrupt(action.timeout, action.n_retry, action.expect)
             seconds = LONGEST_SECONDS if action.timeout is None else action.timeout
-            if action.is_interactive_command or action.is_interactive_quit or session.runs:
+            asks = session.runs and not session.is_late
+            if action.is_interactive_command or action.is_interactive_quit or asks:
                 return await session.write(action.command, seconds, action.expect)
             await self._require_bash(action.command)
             return await session.run(action.command, seconds, action.expect)
         except SessionEndedError as error:
-            del self._sessions[name]
+            self._sessions.pop(name, None)
             await session.close()
             raise TransferredError("NoExitCodeError", str(error)) from None
         except TimeoutError as error:
@@ -275,6 +287,14 @@ class RuntimeServer:
             raise TransferredError(
                 "BashIncorrectSyntaxError", message, bash_stdout=out, bash_stderr=err
             )
+
+
+def content_of(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """The content of a file in an archive. Raises ValueError for one that cannot be read."""
+    try:
+        return archive.read(entry)
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError) as error:
+        raise ValueError(f"{entry.filename} in the archive: {error}") from None
 
 
 def failed(command: str, status: int | None, output: str, message: str) -> TransferredError:
@@ -326,9 +346,15 @@ def parts_of(body: bytes, content_type: str) -> dict[str, bytes]:
     return parts
 
 
+async def hang_up(request: Request) -> None:
+    """Wait until the client has gone, whose body was read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def build(runtime: RuntimeServer, token: str) -> Starlette:
     """The application. token: what each request must have as X-API-Key."""
-    calls: Mapping[str, tuple[Any, Callable[[Any], Awaitable[Answer]]]] = {
+    calls: Mapping[str, tuple[Any, Callable[[Any], Coroutine[Any, Any, Answer]]]] = {
         "create_session": (TypeAdapter(NewSession), runtime.create_session),
         "run_in_session": (Action, runtime.run_in_session),
         "close_session": (TypeAdapter(OldSession), runtime.close_session),
@@ -346,23 +372,29 @@ def build(runtime: RuntimeServer, token: str) -> Starlette:
             return JSONResponse({"is_alive": not runtime.failure, "message": runtime.failure})
         if (body := await body_of(request)) is None:
             return refused(413, f"the body has more than {BODY_BYTES} bytes")
+        closes = runtime.closes
         try:
             if name == "close":
                 return JSONResponse(await runtime.close())
             if name == "upload":
                 parts = parts_of(body, request.headers.get("content-type", ""))
                 target, unzip = parts["target_path"].decode(), parts.get("unzip") == b"true"
-                return JSONResponse(await runtime.upload(parts["file"], target, unzip))
-            model, call = calls[name]
-            try:
-                arguments = model.validate_json(body)
-            except ValidationError as error:
-                return refused(422, str(error))
-            return JSONResponse(await call(arguments))
+                work = runtime.upload(parts["file"], target, unzip)
+            else:
+                model, call = calls[name]
+                try:
+                    work = call(model.validate_json(body))
+                except ValidationError as error:
+                    return refused(422, str(error))
+            done = await unless(hang_up(request), work)
+            return (
+                refused(CLIENT_GONE, "the client has gone") if done is None else JSONResponse(done)
+            )
         except KeyError as error:
             return refused(422, f"the form has no part {error}")
         except SandboxError as error:
-            runtime.failure = str(error)
+            if runtime.closes == closes:
+                runtime.failure = str(error)
             return transferred(error)
         except (TransferredError, UserError, OSError, ValueError, LookupError) as error:
             return transferred(error)

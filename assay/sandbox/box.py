@@ -7,13 +7,14 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from assay.errors import SandboxError
 from assay.sandbox.box_init import BoxRequest, BoxSpec
 from assay.sandbox.kernel import MIB
 from assay.sandbox.program import ENVIRONMENT, Ended, Result
-from assay.sandbox.sockets import OversizedError, receive, send
+from assay.sandbox.sockets import OversizedError, framed, message, receive, send
 
 GIT_SETTINGS = {"safe.directory": "*", "user.name": "user", "user.email": "user@localhost"}
 GIT = {
@@ -49,7 +50,10 @@ class Box:
 
     Whatever a command does can only fail itself: one that ends the box is followed by no other, and
     nothing can be done with its files. Every method raises SandboxError where the machine has
-    failed, after which the box is closed. zygote: the process whose end is the machine's failure.
+    failed, after which the box is closed, and where it is closed meanwhile. A call that is
+    cancelled is ended in the box, which lives on; no other is done before.
+
+    zygote: the process whose end is the machine's failure.
     """
 
     def __init__(
@@ -58,6 +62,11 @@ class Box:
     ) -> None:  # fmt: skip
         self._spec, self._reader, self._writer, self._zygote = spec, reader, writer, zygote
         self._turn = asyncio.Lock()
+        self._is_closed = False
+        self._rests = 0
+        """How many answers follow that of a call that was cancelled."""
+        self._unread = dict[int, bytes]()
+        """What daemons have written in exchanges that were cancelled, the last MIB of it."""
         self._daemons = 0
         """How many there were."""
         self._open = set[int]()
@@ -90,16 +99,11 @@ class Box:
         """Start a daemon in the work folder; its number. That it cannot be started shows when it
         is talked with. Raises ValueError beyond MOST_DAEMONS that were not stopped.
         """
-        if len(self._open) == MOST_DAEMONS:
-            raise ValueError(f"a box has up to {MOST_DAEMONS} daemons")
-        number = self._daemons
-        self._daemons += 1
-        self._open.add(number)
         variables = {**self._variables(), **(environment or {})}
-        await self._ask(BoxRequest(
+        done = await self._ask(BoxRequest(
             "start", list(argv), variables, self.folder, FILE_SECONDS, 0, False, b""
         ))  # fmt: skip
-        return number
+        return self._number_daemon() if self.has_ended else done.status
 
     async def exchange(
         self, daemon: int, data: bytes, *, wall_seconds: float, output_bytes: int = MIB
@@ -108,20 +112,28 @@ class Box:
         end of a line, or `output_bytes`. More may follow the line, and the rest of a line may come
         with the next exchange. The result is EXITED where there was an end of a line, WALL where
         its time is up, CRASHED where the daemon has ended, and MEMORY where it used too much and
-        was ended; its `stderr` is what the daemon wrote there so far. Raises ValueError for one
-        that was stopped.
+        was ended; its `stderr` is what the daemon wrote there so far. What an exchange had read
+        that was cancelled comes with the next. Raises ValueError for one that was stopped.
         """
         if daemon not in self._open:
             raise ValueError(f"the box has no daemon {daemon}")
-        return await self._ask(BoxRequest(
-            "exchange", [daemon], {}, self.folder, wall_seconds, output_bytes, False, data
+        async with self._turn:  # one that was cancelled may not have ended yet
+            has_line = b"\n" in self._unread.get(daemon, b"")
+        result = await self._ask(BoxRequest(
+            "exchange", [daemon], {}, self.folder, 0.0 if has_line else wall_seconds,
+            output_bytes, False, data,
         ))  # fmt: skip
+        unread = self._unread.pop(daemon, b"")
+        if has_line and result.ended is Ended.WALL:
+            result = result._replace(ended=Ended.EXITED, detail="")
+        return result._replace(stdout=unread + result.stdout)
 
     async def stop(self, daemon: int) -> None:
         """End a daemon, with all that it has started. Raises ValueError for one that was."""
         if daemon not in self._open:
             raise ValueError(f"the box has no daemon {daemon}")
         self._open.remove(daemon)
+        self._unread.pop(daemon, None)
         await self._ask(BoxRequest("stop", [daemon], {}, self.folder, FILE_SECONDS, 0, False, b""))
 
     async def write(
@@ -193,12 +205,22 @@ class Box:
         return self._last is not None
 
     async def close(self) -> None:
-        """End it, and wait until nothing is left of it."""
+        """End it with what runs there, and wait until nothing is left of it."""
+        self._is_closed = True
         self._writer.write_eof()
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while await self._reader.read(MIB):
-                pass
+        async with self._turn:
+            with contextlib.suppress(OSError):
+                while await self._reader.read(MIB):
+                    pass
         self._writer.close()
+
+    def _number_daemon(self) -> int:
+        """The number of a new daemon, which counts as open. Raises ValueError."""
+        if len(self._open) == MOST_DAEMONS:
+            raise ValueError(f"a box has up to {MOST_DAEMONS} daemons")
+        self._daemons += 1
+        self._open.add(self._daemons - 1)
+        return self._daemons - 1
 
     def _variables(self) -> dict[str, str]:
         usual = {**ENVIRONMENT, "HOME": self.temporary, "TMPDIR": self.temporary, **GIT}
@@ -234,25 +256,56 @@ class Box:
         return result
 
     async def _ask(self, request: BoxRequest) -> Result:
-        async with self._turn:
-            if self._last is not None:
+        """What comes of a request, which is ended where this is cancelled."""
+        frame = framed(message(*request))
+        await self._turn.acquire()
+        answer = asyncio.ensure_future(self._answer(frame, request))
+        answer.add_done_callback(lambda _: self._turn.release())
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            answer.add_done_callback(partial(self._keep, request))
+            if not answer.done():
+                self._rests += 1
+                send(self._writer, *BoxRequest("rest", [], {}, "", 0.0, 0, False, b""))
+                with contextlib.suppress(RuntimeError):  # its time is up just now
+                    limit = asyncio.get_running_loop().time() + GRACE_SECONDS
+                    self._limit.reschedule(limit)
+                await asyncio.wait({answer})
+            raise
+
+    def _keep(self, request: BoxRequest, answer: asyncio.Future[Result]) -> None:
+        """Keep what a daemon has written for the next exchange."""
+        if request.kind == "exchange" and not answer.cancelled() and not answer.exception():
+            (daemon,) = request.arguments
+            self._unread[daemon] = (self._unread.get(daemon, b"") + answer.result().stdout)[-MIB:]
+
+    async def _answer(self, frame: bytes, request: BoxRequest) -> Result:
+        """What comes of a request in its turn."""
+        if self._last is not None:
+            return self._last
+        if self._is_closed or self._writer.is_closing():
+            raise SandboxError("the box has ended")
+        if request.kind == "start":
+            self._number_daemon()
+        try:
+            async with asyncio.timeout(request.wall_seconds + GRACE_SECONDS) as self._limit:
+                self._writer.write(frame)
+                most = 2 * request.output_bytes + ROOM_BYTES
+                ended, *fields = await receive(self._reader, most)
+                while self._rests:
+                    self._rests -= 1
+                    await receive(self._reader, ROOM_BYTES)
+        except BaseException as error:  # its answer would be taken for that to the next one
+            self._writer.transport.abort()
+            has_ended = isinstance(error, ConnectionError | asyncio.IncompleteReadError)
+            can_end = request.kind in RUNNING and not self._is_closed
+            if has_ended and can_end and self._zygote.poll() is None:
+                self._last = Result(Ended.CRASHED, "the command has ended its box")
                 return self._last
-            if self._writer.is_closing():
-                raise SandboxError("the box has ended")
-            try:
-                async with asyncio.timeout(request.wall_seconds + GRACE_SECONDS):
-                    send(self._writer, *request)
-                    most = 2 * request.output_bytes + ROOM_BYTES
-                    ended, *fields = await receive(self._reader, most)
-            except BaseException as error:  # its answer would be taken for that to the next one
-                self._writer.transport.abort()
-                has_ended = isinstance(error, ConnectionError | asyncio.IncompleteReadError)
-                if has_ended and request.kind in RUNNING and self._zygote.poll() is None:
-                    self._last = Result(Ended.CRASHED, "the command has ended its box")
-                    return self._last
-                if isinstance(error, OSError | asyncio.IncompleteReadError | OversizedError):
-                    raise SandboxError("the box has ended") from None
-                raise
+            if isinstance(error, OSError | asyncio.IncompleteReadError | OversizedError):
+                raise SandboxError("the box has ended") from None
+            raise
         if ended == Ended.LOST:
             self._writer.transport.abort()
             raise SandboxError(f"a box can do nothing more: {fields[0]}")

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 
 from assay.sandbox import kernel
-from assay.sandbox.box_output import CHUNK, Output, Stop, ending
+from assay.sandbox.box_output import CHUNK, GIVEN_UP, Output, Stop, ending
 from assay.sandbox.box_watch import BoxWatch, namespace_pids
 from assay.sandbox.kernel import MIB
 from assay.sandbox.program import Ended
@@ -97,12 +97,13 @@ class Daemons:
         """Of those that run, as far as is known."""
         return {daemon.pid for daemon in self._all if daemon.ended is None}
 
-    def add(self, pid: int, stream: socket.socket, errors: int) -> None:
-        """Add one, with the descriptor of its standard error."""
+    def add(self, pid: int, stream: socket.socket, errors: int) -> int:
+        """Add one, with the descriptor of its standard error. Its number."""
         stream.setblocking(False)
         os.set_blocking(errors, False)
         output = Output(errors, ERROR_BYTES)
         self._all.append(Daemon(pid, os.pidfd_open(pid), stream, output))
+        return len(self._all) - 1
 
     def wake(self) -> None:
         """Let them run."""
@@ -147,12 +148,14 @@ class Daemons:
         watch: BoxWatch, trainer: socket.socket,
     ) -> Stop | None:  # fmt: skip
         """Write to one, and read what it answers until that has a line, or more than `most` bytes.
-        Why that was not to be had, if so. Raises ConnectionResetError where the trainer hangs up.
+        Why that was not to be had, if so: the trainer's next request is one reason. Raises
+        ConnectionResetError where it hangs up.
         """
         daemon = self._all[number]
         daemon.look()
         if daemon.ended is None:
             daemon.unsent += data
+            daemon.write()
         deadline = time.monotonic() + wall_seconds
         while len(output) < most:
             if chunk := daemon.read():
@@ -164,7 +167,8 @@ class Daemons:
                 return daemon.ended
             if time.monotonic() >= deadline:
                 return Ended.WALL, f"took more than {wall_seconds:g} s"
-            self._wait(daemon, deadline, watch, trainer)
+            if self._wait(daemon, deadline, watch, trainer):
+                return GIVEN_UP
             if end := self._excess(daemon, watch):
                 daemon.kill(end)
             daemon.look()
@@ -176,21 +180,25 @@ class Daemons:
 
     def _wait(
         self, daemon: Daemon, deadline: float, watch: BoxWatch, trainer: socket.socket
-    ) -> None:
-        """Wait until a daemon can be read or written to, has ended, or is to be looked at."""
+    ) -> bool:
+        """Wait until a daemon can be read or written to, has ended, or is to be looked at. Whether
+        the trainer gives it up.
+        """
         poll = select.poll()
         poll.register(daemon.pidfd, select.POLLIN)
         poll.register(daemon.errors.descriptor, select.POLLIN)
-        poll.register(trainer, select.POLLRDHUP)
+        poll.register(trainer, select.POLLIN | select.POLLRDHUP)
         reads, writes = not daemon.is_silent, daemon.write()
         poll.register(daemon.stream, select.POLLIN * reads | select.POLLOUT * writes)
         wait = max(0.0, min(deadline, watch.next_look) - time.monotonic())
         events = dict(poll.poll(1000 * wait + 1))
-        if trainer.fileno() in events:
+        of_trainer = events.get(trainer.fileno(), 0)
+        if of_trainer & ~select.POLLIN:
             raise ConnectionResetError
         daemon.errors.read()
         if any(event & select.POLLHUP for event in events.values()):
             time.sleep(PAUSE_SECONDS)  # it has closed a stream, which would be ready for ever
+        return bool(of_trainer)
 
     def _excess(self, daemon: Daemon, watch: BoxWatch) -> Stop | None:
         """Why a daemon must end, if it takes too much or reads too little."""

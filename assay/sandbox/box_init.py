@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from assay.sandbox import box_files, kernel, landlock
 from assay.sandbox.box_daemons import Daemons
-from assay.sandbox.box_output import Output, Stop, ending
+from assay.sandbox.box_output import GIVEN_UP, Output, Stop, ending
 from assay.sandbox.box_watch import BoxFolder, BoxWatch, remove_segments
 from assay.sandbox.kernel import MIB, MOST_FILES
 from assay.sandbox.namespaces import AccessRules
@@ -85,7 +85,7 @@ class BoxRequest(NamedTuple):
 
     kind: str
     """`exec`; `start`, of a command that is to be a daemon; `exchange`, with the daemon of a
-    number; `stop`, of that; or a function of box_files."""
+    number; `stop`, of that; a function of box_files; or `rest`, which does nothing."""
     arguments: list[Any]
     environment: dict[str, str]
     folder: str
@@ -173,10 +173,12 @@ class Init:
             self._landlock = landlock.rules_of(rules.readable, rules.listable, (folder,))
 
     def serve(self) -> None:
-        """Answer requests until the other side hangs up."""
+        """Answer requests until the other side hangs up. One that comes while another is done ends
+        that, and both are answered.
+        """
         with contextlib.suppress(ConnectionError):
             while True:
-                request = BoxRequest(*read_message(self._sock.receive()))
+                request = BoxRequest(*read_message(self._sock.receive_next()))
                 try:
                     answer = self.answer(request)
                 except (OSError, MemoryError) as error:  # the machine's: nothing runs here then
@@ -185,13 +187,16 @@ class Init:
 
     def answer(self, request: BoxRequest) -> tuple[object, ...]:
         """Do it, and end all that it has started. The first fields of a Result."""
+        if request.kind == "rest":
+            return Ended.EXITED, "", 0, 0.0, 0.0, 0.0, b"", b"", b"", 0, 0
         spec, started = self._settings.spec, time.monotonic()
         watch = BoxWatch(spec.memory_mb + TOGETHER_MB, spec.size_mb, self._folder, self._tcp_mb)
         self._daemons.wake()
         if request.kind in ("start", "stop"):
-            self._start(request) if request.kind == "start" else self._stop(*request.arguments)
+            is_new = request.kind == "start"
+            number = self._start(request) if is_new else self._stop(*request.arguments)
             used = 0.0, time.monotonic() - started, 0.0
-            return Ended.EXITED, "", 0, *used, b"", b"", b"", 0, 0
+            return Ended.EXITED, "", number, *used, b"", b"", b"", 0, 0
         if request.kind == "exchange":
             return self._exchange(request, watch)
         stdin, failures = kernel.memory_file(request.stdin), os.pipe()
@@ -222,21 +227,23 @@ class Init:
         left_out = sum(output.left_out for output in outputs)
         return ended, detail, code, *used, b"", *texts, left_out, failure_of(failures[0])
 
-    def _start(self, request: BoxRequest) -> None:
-        """Start a daemon."""
+    def _start(self, request: BoxRequest) -> int:
+        """Start a daemon. Its number."""
         (ours, theirs), (reading, writing) = socket.socketpair(), os.pipe()
         child = self._score.fork()
         if child == 0:
             self._become(request, -1, theirs.fileno(), theirs.fileno(), writing)
         theirs.close()
         os.close(writing)
-        self._daemons.add(child, ours, reading)
+        number = self._daemons.add(child, ours, reading)
         self._end(None)
+        return number
 
-    def _stop(self, number: int) -> None:
-        """Stop a daemon."""
+    def _stop(self, number: int) -> int:
+        """Stop a daemon. Its number."""
         self._daemons.stop(number)
         self._end(None)
+        return number
 
     def _exchange(self, request: BoxRequest, watch: BoxWatch) -> tuple[object, ...]:
         """Give a daemon what is to be written to it, and take what it answers."""
@@ -255,8 +262,8 @@ class Init:
     def _watch(
         self, child: int, outputs: Sequence[Output], wall_seconds: float, watch: BoxWatch
     ) -> Stop | None:
-        """Read what it writes until it ends. Why it must be ended, if so. Ends this process where
-        the other side hangs up.
+        """Read what it writes until it ends. Why it must be ended, if so: the next request is one
+        reason. Ends this process where the other side hangs up.
         """
         deadline, stopped_seconds = time.monotonic() + wall_seconds, 0.0
         last_look = time.monotonic()
@@ -266,14 +273,16 @@ class Init:
             os.set_blocking(descriptor, False)
             poll.register(descriptor, select.POLLIN)
         poll.register(pidfd, select.POLLIN)
-        poll.register(self._sock.stream, select.POLLRDHUP)
+        poll.register(self._sock.stream, select.POLLIN | select.POLLRDHUP)
         try:
             while (left := deadline - time.monotonic()) > 0:
                 wait = min(left, max(0.0, watch.next_look - time.monotonic()))
-                for descriptor, _ in poll.poll(1000 * wait + 1):
+                for descriptor, event in poll.poll(1000 * wait + 1):
                     if descriptor == pidfd:
                         return None
                     if descriptor not in watched:
+                        if event == select.POLLIN:
+                            return GIVEN_UP
                         self._end(child)
                         os._exit(0)
                     if not watched[descriptor].read():

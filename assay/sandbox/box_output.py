@@ -11,6 +11,7 @@ from assay.sandbox.program import Ended
 CHUNK = 65_536
 Stop = tuple[Ended, str]
 """How a process was ended, and why in one line."""
+GIVEN_UP: Stop = (Ended.CRASHED, "whoever asked for it has given it up")
 
 
 @dataclass(slots=True)

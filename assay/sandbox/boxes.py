@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Collection
 from functools import cache
 from pathlib import Path
@@ -46,12 +47,13 @@ async def describe_boxes(required: Collection[str]) -> str:
 
 
 class Boxes:
-    """Opens boxes, from a process that is started for the first one. required: the walls that each
-    must put up.
+    """Opens boxes, from a process that is started for the first one, in any thread. required: the
+    walls that each must put up.
     """
 
     def __init__(self, required: Collection[str]) -> None:
         self._required = list(required)
+        self._starting = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     @contextlib.asynccontextmanager
@@ -73,13 +75,13 @@ class Boxes:
             rules = self._rules(spec, claim.user)
             data = json.dumps([self._required, rules, sent], default=str).encode()
             try:
-                socket.send_fds(self._zygote(), [data], [theirs.fileno()])
+                control, process = self._zygote()
+                socket.send_fds(control, [data], [theirs.fileno()])
             except OSError as error:
                 ours.close()
                 raise SandboxError(f"no box can be opened: {error}") from None
         reader, writer = await asyncio.open_connection(sock=ours)
-        assert self._process is not None
-        box = Box(spec, reader, writer, self._process)
+        box = Box(spec, reader, writer, process)
         try:
             try:
                 kind, *details = await receive(reader, ROOM_BYTES)
@@ -112,14 +114,15 @@ class Boxes:
             user=user if other_user else None,
         )
 
-    def _zygote(self) -> socket.socket:
-        """The socket of the process that forks boxes. Raises OSError."""
-        if self._process is None or self._process.poll() is not None:
-            self._control, self._process = start_python(
-                ZYGOTE, socket.SOCK_SEQPACKET, stdout=subprocess.DEVNULL, start_new_session=True,
-                env=ENVIRONMENT,
-            )  # fmt: skip
-        return self._control
+    def _zygote(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        """The process that forks boxes, and its socket. Raises OSError."""
+        with self._starting:  # a second one would replace the first, whose boxes would end with it
+            if self._process is None or self._process.poll() is not None:
+                self._control, self._process = start_python(
+                    ZYGOTE, socket.SOCK_SEQPACKET, stdout=subprocess.DEVNULL,
+                    start_new_session=True, env=ENVIRONMENT,
+                )  # fmt: skip
+            return self._control, self._process
 
 
 async def _close(box: Box, claim: UserClaim) -> None:

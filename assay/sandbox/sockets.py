@@ -99,6 +99,13 @@ class FramedSocket:
         """Read one frame. Raises OversizedError, and UnaskedError where more than one has come."""
         return self._frame(self._read(CHUNK))
 
+    def receive_next(self) -> bytes:
+        """Read one frame, and nothing of one that follows. Raises OversizedError."""
+        (length,) = HEADER.unpack(self._exactly(HEADER.size))
+        if length > self.limit:
+            raise OversizedError(f"a frame of {length / MIB:.1f} MiB")
+        return self._exactly(length)
+
     def receive_with_descriptors(self) -> tuple[bytes, list[int]]:
         """As `receive`, with the descriptors that came before the frame, if any."""
         first, passed, _, _ = self.stream.recvmsg(CHUNK, PASSED, socket.MSG_CMSG_CLOEXEC)
@@ -135,6 +142,13 @@ class FramedSocket:
         if not waiting:
             raise ConnectionResetError
         return False
+
+    def _exactly(self, size: int) -> bytes:
+        parts = list[bytes]()
+        while size:
+            parts.append(self._read(size))
+            size -= len(parts[-1])
+        return b"".join(parts)
 
     def _read(self, size: int) -> bytes:
         data = self.stream.recv(size)

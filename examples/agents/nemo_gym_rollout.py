@@ -28,6 +28,8 @@ PLAYED = 0.9
 """The share of the rollout's time in which the policy plays; the rest is for `verify`."""
 TRIES = 3
 """Calls of the policy before a failure of its engine loses the rollout."""
+OUT_OF_ROOM = "context_length_exceeded"
+"""The code of a call whose dialogue is longer than the model's context."""
 SHOWN = 2000
 """Characters of a reason."""
 NO_TOOL = '{"detail":"Not Found"}'
@@ -89,7 +91,9 @@ class ResourcesServer:
 
 
 def reply_to(body: Any, until: float) -> Any:
-    """The policy's response; None where the rollout's budget or time is used up."""
+    """The policy's response; None where the rollout's budget or time is used up, or the dialogue
+    has outgrown the model's context, which the policy can choose.
+    """
     data = json.dumps({**body, "model": "policy"}).encode()
     for tried in range(TRIES):
         headers = {
@@ -105,15 +109,24 @@ def reply_to(body: Any, until: float) -> Any:
             with urllib.request.urlopen(request, timeout=left) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            if error.code == 409:
+            text = error.read().decode("utf-8", "replace")
+            if error.code == 409 or (error.code == 400 and code_of(text) == OUT_OF_ROOM):
                 return None
-            failure = f"the policy's endpoint answers {error.code}: {error.read().decode()}"
+            failure = f"the policy's endpoint answers {error.code}: {text}"
             if error.code < 500:
                 break
         except (OSError, HTTPException) as error:
             failure = f"the policy's endpoint failed: {error}"
         time.sleep(1)
     raise LostError(failure)
+
+
+def code_of(text: str) -> Any:
+    """The code in an error of the endpoint's; None where it has none."""
+    try:
+        return json.loads(text)["error"]["code"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def items_of(params: Any) -> list[Any]:
@@ -179,7 +192,7 @@ def play_tools(server: ResourcesServer, row: Any, until: float, show_errors: boo
             break
         played += map(tools.answer, calls)
     if response is None:
-        raise LostError("there was no time for a reply of the policy")
+        raise LostError("there was no time or no room for a reply of the policy")
     return server.ask("/verify", {**row, "response": for_server(response, played)})
 
 
@@ -205,7 +218,7 @@ def play_steps(server: ResourcesServer, row: Any, until: float) -> Any:
         if step.get("observation"):
             items.append({"type": "message", "role": "user", "content": step["observation"]})
     if not step:
-        raise LostError("there was no time for a reply of the policy")
+        raise LostError("there was no time or no room for a reply of the policy")
     return {**step, "reward": total}
 
 
@@ -215,9 +228,12 @@ def reward_of(answer: Any) -> float:
         why = [str(answer[name]) for name in ("failure_kind", "failure_reason") if answer.get(name)]
         raise LostError("the server masks the sample: " + (": ".join(why) or "it says no reason"))
     reward = answer.get("reward")
-    if not isinstance(reward, int | float) or not isfinite(reward):
-        raise BrokenError(f"the server's reward is {reward!r}")
-    return float(reward)
+    try:
+        if isinstance(reward, int | float) and isfinite(reward):
+            return float(reward)
+    except OverflowError:  # a whole number that no float holds
+        pass
+    raise BrokenError(f"the server's reward is {reward!r}")
 
 
 def play(options: argparse.Namespace) -> float:

@@ -4,11 +4,13 @@ learner gets the engine's tokens, and the next prompt has them or is the templat
 
 from __future__ import annotations
 
+import atexit
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
@@ -48,7 +50,9 @@ def chat(name: str) -> Chat:
 
 @cache
 def folder() -> Path:
-    return Path(mkdtemp(prefix="templates-"))
+    made = mkdtemp(prefix="templates-")
+    atexit.register(rmtree, made, ignore_errors=True)
+    return Path(made)
 
 
 def odd(using: Chat, tokens: Sequence[int]) -> tuple[int, ...]:

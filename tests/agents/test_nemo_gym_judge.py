@@ -27,6 +27,11 @@ LIBRARIES = {
     "test": "import unittest\nclass TestCases(unittest.TestCase):\n"
             "    def test_1(self):\n        self.assertEqual(add(1, 2), 3)\n",
 }  # fmt: skip
+REPOSITORY = {
+    "tree": "/etc", "language": "diff", "fail_to_pass": ["test_a.py::test"], "pass_to_pass": [],
+    "test_files": ["test_a.py"],
+    "test_patch": "--- /dev/null\n+++ b/test_a.py\n@@ -0,0 +1 @@\n+def test(): pass\n",
+}  # fmt: skip
 READS = "a, b = map(int, input().split())\nprint(a + b)\n"
 ADDS = "def add(a, b):\n    return a + b\n"
 
@@ -163,6 +168,7 @@ def test_the_share_of_tests_is_a_field_of_the_servers_configuration(python: Path
         ({"tests": ["assert add("], "entry_point": "add"}, "'tests'"),
         ({"unit_tests": {"inputs": ["1"], "outputs": []}}, "unit_tests"),
         (OWN | {"setup": "1 / 0"}, "ZeroDivisionError"),
+        (REPOSITORY, "a folder here, which no client may name"),
     ],
 )
 def test_a_row_that_cannot_be_judged_is_refused_and_not_scored(
@@ -172,6 +178,16 @@ def test_a_row_that_cannot_be_judged_is_refused_and_not_scored(
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith(Cause.TASK)
     assert says in answer.json()["detail"]
+
+
+def test_a_row_may_name_a_folder_only_where_the_configuration_says_so(
+    python: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    with served(python, "folders=true", "slots=1") as (url, _):
+        answer = verify(url, REPOSITORY | {"tree": str(tmp_path)}, "Never.")
+    assert "a folder here" not in answer.text
+    assert answer.status_code == 200, answer.text
 
 
 def test_a_judge_that_died_is_an_error_and_no_zero(python: Path) -> None:

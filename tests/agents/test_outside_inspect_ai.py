@@ -46,7 +46,7 @@ from inspect_ai.tool import bash, python
 from inspect_ai.util import SandboxEnvironmentSpec, sandbox
 
 NAME = "mockllm/model"
-config, calls = json.loads(sys.argv[1])
+config, calls, limits = json.loads(sys.argv[1])
 
 @scorer(metrics=[accuracy()])
 def wrote():
@@ -68,7 +68,8 @@ if isinstance(config, dict):
 sample = Sample("Add them.", target="6", files={"data.txt": "1 2 3"}, setup="echo set > up")
 task = Task([sample], solver=[use_tools(bash(timeout=2), python()), generate()], scorer=wrote(),
             sandbox=SandboxEnvironmentSpec("assay", config))
-(log,) = eval(task, model=get_model(NAME, custom_outputs=outputs), display="none", log_dir="logs")
+(log,) = eval(task, model=get_model(NAME, custom_outputs=outputs), display="none", log_dir="logs",
+              **limits)
 sample = log.samples[0] if log.samples else None
 tools = [[m.text, m.error and m.error.type] for m in sample.messages if m.role == "tool"]
 score = sample.scores["wrote"].value if sample.scores else None
@@ -89,8 +90,8 @@ def printed(script: str, *words: str, folder: Path | None = None) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def evaluated(folder: Path, config: Any, *calls: Any) -> Any:
-    return printed(EVALUATION, json.dumps([config, calls]), folder=folder)
+def evaluated(folder: Path, config: Any, *calls: Any, **limits: Any) -> Any:
+    return printed(EVALUATION, json.dumps([config, calls, limits]), folder=folder)
 
 
 def test_all_of_its_own_checks_of_sandboxes_pass_but_those_of_other_users() -> None:
@@ -123,6 +124,12 @@ def test_an_evaluation_gets_what_the_tools_did_in_the_box_of_its_sample(tmp_path
     assert add_up == ["", None]
     assert product[0].strip() == "42"
     assert long[1] == "limit"
+
+
+def test_a_sample_whose_time_is_up_is_scored_by_its_files(tmp_path: Path) -> None:
+    code = "import pathlib, time; pathlib.Path('answer.txt').write_text('6'); time.sleep(98765)"
+    found = evaluated(tmp_path, None, ("python", {"code": code}), time_limit=4)
+    assert found == ["success", [], 1.0, ""]
 
 
 def test_a_folder_is_what_the_box_of_each_sample_holds(tmp_path: Path) -> None:

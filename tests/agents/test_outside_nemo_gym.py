@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -367,9 +369,10 @@ def test_a_failure_that_the_server_measured_all_the_same_is_scored(server: str) 
     assert total(played(f"{server}/Shop", row, BUYS)) == 0.25
 
 
-def test_a_conversation_that_outgrows_the_context_is_not_scored(server: str) -> None:
+def test_a_conversation_that_outgrows_the_context_is_verified_as_it_is(server: str) -> None:
     texts = [call_text("buy", item="cat" * 250)] * 3
-    require_lost(played(f"{server}/Shop", shop_row(), texts, context_length=2000), "400")
+    result = played(f"{server}/Shop", shop_row(), texts, context_length=2000)
+    assert total(result) == -0.125, "two of three were bought"
 
 
 @pytest.mark.parametrize(
@@ -386,6 +389,23 @@ def test_what_its_user_must_repair_is_one_line(server: str, path: str, row: Any,
     with pytest.raises(UserError, match=says) as caught:
         played(f"{server}/{path}", row, ["Bye."])
     assert "\n" not in str(caught.value)
+
+
+def test_a_reward_that_no_float_holds_is_the_users_error() -> None:
+    class Huge(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"reward": 1%s}' % (b"0" * 400))
+
+    with HTTPServer(("127.0.0.1", 0), Huge) as huge:
+        threading.Thread(target=huge.serve_forever).start()
+        try:
+            with pytest.raises(UserError, match="reward is 1000"):
+                played(f"http://127.0.0.1:{huge.server_port}", shop_row(), ["Done."])
+        finally:
+            huge.shutdown()
 
 
 def test_a_server_that_was_never_started_is_the_users_error() -> None:

@@ -214,26 +214,24 @@ def give_up(*words):
 """
 
 
-def test_an_agent_that_gives_up_a_command_leaves_a_box_that_works(tmp_path: Path) -> None:
-    give_up = "give_up('sh', '-c', 'sleep 1; echo done > late')"
-    after = 'box("cat", "late")'
-    code = f"{GIVES_UP}\n{give_up}"
-    assert answers(tmp_path, after, before=code) == [[0, "done\n", ""]]
+def test_a_command_that_an_agent_gives_up_is_ended_and_the_next_one_runs(tmp_path: Path) -> None:
+    code = f"{GIVES_UP}\ngive_up('sh', '-c', 'echo > begun; sleep 98765; echo > late')"
+    found = answers(tmp_path, "box('ls')[1]", "box('pgrep', 'sleep')", before=code)
+    assert found == ["begun\n", [1, "", ""]]
 
 
-def test_of_an_agent_that_ends_only_the_command_that_runs_goes_on(tmp_path: Path) -> None:
+def test_of_an_agent_that_ends_no_command_goes_on(tmp_path: Path) -> None:
     task = repository(tmp_path)
     code = f"""{RUN}{GIVES_UP}
 ask(task)
 box("-c", {EDIT!r})
-give_up("sh", "-c", "sleep 2; echo > ran")
 for _ in range(3):
-    give_up("sh", "-c", "sleep 30; echo > waited; git checkout .")
+    subprocess.Popen([os.environ["ASSAY_BOX"], "-c", "echo > ran; sleep 98765; git checkout ."])
+import time; time.sleep(1)
 """
     rollout = act(tmp_path, code, RIGHT, task=task)
     assert verdict(rollout) is Verdict.PASS
     assert "b/ran" in str(rollout.turns[-1].program)
-    assert "b/waited" not in str(rollout.turns[-1].program)
 
 
 def test_what_is_no_request_is_refused_and_hundreds_of_connections_are_hung_up_on(

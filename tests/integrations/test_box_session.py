@@ -63,6 +63,34 @@ def test_a_command_that_takes_too_long_runs_on_until_it_is_interrupted() -> None
     in_session(work)
 
 
+def test_a_command_that_follows_a_late_one_shows_its_own_output() -> None:
+    async def work(session: BoxSession, box: LentBox) -> None:
+        with pytest.raises(TimeoutError):
+            await session.run("sleep 1; echo slow", 0.3)
+        for text, shown in (("echo a", ("a\n", 0)), ("echo b; false", ("b\n", 1))):
+            done = await session.run(text, LONG)
+            assert (done.text, done.status) == shown
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await session.run("sleep 1; echo slow", LONG)
+        assert (await session.run("echo c", LONG)).text == "c\n"
+
+    in_session(work)
+
+
+def test_a_command_that_follows_one_without_end_is_refused_until_that_is_interrupted() -> None:
+    async def work(session: BoxSession, box: LentBox) -> None:
+        with pytest.raises(TimeoutError):
+            await session.run("sleep 98765", 0.3)
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="interrupt it"):
+                await session.run("echo early", 0.3)
+        await session.interrupt(LONG, 1)
+        assert (await session.run("echo on", LONG)).text == "on\n"
+
+    in_session(work)
+
+
 def test_what_ignores_an_interrupt_is_killed_and_the_session_goes_on() -> None:
     stubborn = "bash -c 'trap \"\" INT; while true; do sleep 60; done' & wait; bash -c"
     stubborn += " 'trap \"\" INT; echo begun; while true; do sleep 60; done'"

@@ -10,6 +10,7 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -380,10 +381,12 @@ def test_what_is_no_folder_is_no_tree(tree: Path) -> None:
 def test_a_box_that_cannot_be_opened_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("temporary", "image"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     with pytest.raises(SandboxError):
-        in_box(lambda box: asyncio.sleep(0), image=tmp_path / "absent")
-    assert not [*tmp_path.iterdir()]
+        in_box(lambda box: asyncio.sleep(0), image=tmp_path / "image")
+    assert not [*(tmp_path / "temporary").iterdir()]
 
 
 def test_a_machine_without_a_sound_sandbox_lends_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,19 +407,29 @@ def test_a_closed_box_does_nothing_more(tree: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_call_that_is_cancelled_closes_its_box_and_no_other() -> None:
-    async def run() -> None:
-        first, second = await LentBox.open(), await LentBox.open()
+def test_of_a_command_that_is_cancelled_the_files_stay() -> None:
+    async def work(box: LentBox) -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await first.run("sleep 60")
-        with pytest.raises(SandboxError, match="has ended"):
-            await first.run("true")
-        await first.close()
-        assert (await second.run("echo on")).stdout == b"on\n"
-        await second.close()
+            await asyncio.wait_for(box.run("echo 42 > answer; sleep 60", seconds=86_400), 0.5)
+        assert await box.get("answer") == b"42\n"
 
-    asyncio.run(run())
+    in_box(work)
+
+
+def test_an_error_in_a_block_is_seen_though_a_command_runs() -> None:
+    async def run() -> None:
+        async with await LentBox.open() as box:
+            running = asyncio.create_task(box.run("sleep 60"))
+            await asyncio.sleep(0.3)
+            try:
+                raise KeyError("the caller's own")
+            finally:
+                await box.close()
+                with pytest.raises(SandboxError, match="has ended"):
+                    await running
+
+    with pytest.raises(KeyError, match="the caller's own"):
+        asyncio.run(run())
 
 
 def test_boxes_that_are_open_together_do_not_meet() -> None:
@@ -429,3 +442,77 @@ def test_boxes_that_are_open_together_do_not_meet() -> None:
         await asyncio.gather(*(box.close() for box in boxes))
 
     asyncio.run(run())
+
+
+def test_threads_that_open_boxes_together_share_one_process_that_forks_them() -> None:
+    asyncio.run(lent_box.boxes_of(os.getpid(), walls_of("A")).close())
+    together, done = threading.Barrier(6), list[Finished]()
+    ends = threading.Barrier(6, timeout=60)
+
+    def work() -> None:
+        async def run() -> None:
+            together.wait()
+            async with await LentBox.open() as box:
+                ends.wait()  # all are open
+                done.append(await box.run("echo on"))
+
+        asyncio.run(run())
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.stdout for each in done] == [b"on\n"] * 6
+
+
+@needs_namespaces
+def test_roots_and_images_may_be_relative_and_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_image(tmp_path / "image")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "run").write_text("echo ran")
+
+    async def runs(box: LentBox) -> None:
+        assert (await box.run(("sh", f"{tmp_path}/tools/run"))).stdout == b"ran\n"
+
+    async def opens(box: LentBox) -> None:
+        assert (await box.run("echo on")).stdout == b"on\n"
+
+    in_box(runs, roots=[Path("tools")])
+    in_box(opens, image=Path("image"))
+    for options in ({"roots": [Path("tolls")]}, {"image": Path("absent")}):
+        with pytest.raises(DataError, match=str(tmp_path)):
+            in_box(opens, **options)
+
+
+NO_CALLS: dict[str, Callable[[LentBox], Awaitable[object]]] = {
+    "a path among the words": lambda box: box.run(("cat", Path("/etc/passwd"))),  # type: ignore[arg-type]
+    "bytes": lambda box: box.run(b"echo on"),  # type: ignore[arg-type]
+    "a number in a variable": lambda box: box.run("true", environment={"N": 3}),  # type: ignore[dict-item]
+    "a number that names a variable": lambda box: box.start("cat", environment={3: "N"}),  # type: ignore[dict-item]
+    "a time that is no number": lambda box: box.run("true", seconds=float("nan")),
+    "a time without an end": lambda box: box.exchange(0, b"", seconds=float("inf")),
+    "output below 0": lambda box: box.run("true", output_bytes=-1),
+}
+
+
+@pytest.mark.parametrize("what", NO_CALLS)
+def test_a_call_that_cannot_be_is_refused_and_its_box_lives_on(what: str) -> None:
+    async def work(box: LentBox) -> None:
+        with pytest.raises(SettingsError):
+            await NO_CALLS[what](box)
+        assert (await box.run("echo on")).stdout == b"on\n"
+
+    in_box(work)
+
+
+def test_a_box_with_a_variable_that_is_no_text_or_without_a_limit_is_refused() -> None:
+    with pytest.raises(SettingsError, match="3 is none"):
+        in_box(lambda box: asyncio.sleep(0), environment={"N": 3})
+    for name in ("memory_mb", "size_mb", "processes"):
+        none: dict[str, Any] = {name: 0}
+        with pytest.raises(SettingsError, match=name):
+            in_box(lambda box: asyncio.sleep(0), **none)

@@ -4,10 +4,14 @@ error holds, and that no archive and no form reaches beyond the box.
 
 from __future__ import annotations
 
+import asyncio
 import io
+import json
 import stat
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +107,8 @@ ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
                                "swerex.exceptions.CommandTimeoutError"),
     "a command that fails": ("execute", {"command": ["false"], "check": True},
                              "swerex.exceptions.NonZeroExitCodeError"),
+    "a time without an end": ("execute", {"command": ["true"], "timeout": -1},
+                              "swerex.exceptions.SwerexException"),
     "an absent session": ("run_in_session", {"action_type": "bash", "command": "true"},
                           "swerex.exceptions.SessionDoesNotExistError"),
 }  # fmt: skip
@@ -168,6 +174,120 @@ def test_an_archive_that_grows_too_much_and_what_is_none_are_refused(
     part = uploaded(client, b"", "/root/a", False, field="other")
     assert (bomb.status_code, none.status_code, part.status_code) == (511, 511, 422)
     assert asked(client, "execute", command=["ls", "/root"])["stdout"] == ""
+
+
+def test_an_archive_whose_file_cannot_be_read_is_refused(client: TestClient) -> None:
+    whole = archive({"a": b"x" * 1000})
+    start = 30 + len("a")
+    for at, value in ((start + 1, 0xFF), (6, 1), (8, 99)):  # its data, that it is secret, its kind
+        broken = bytearray(whole)
+        broken[at] = value
+        place = whole.index(b"PK\x01\x02")
+        if at < start:  # also in the list of files
+            broken[place + at + 2] = value
+        answer = uploaded(client, bytes(broken), "/root/a", True)
+        assert answer.status_code == 511, answer.text
+        assert answer.json()["swerexception"]["class_path"] == "builtins.ValueError"
+
+
+def in_threads(client: TestClient, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """The answers to calls that begin one after another and wait for each other."""
+    answers: dict[int, Any] = {}
+
+    def ask(at: int, call: str, fields: dict[str, Any]) -> None:
+        answers[at] = client.post(f"/{call}", json=fields)
+
+    threads = [threading.Thread(target=ask, args=(at, *call)) for at, call in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    return [answers[at] for at in range(len(calls))]
+
+
+def place_of(answer: Any) -> str:
+    return str(answer.json()["swerexception"]["class_path"]).rpartition(".")[2]
+
+
+def test_a_call_that_waits_for_a_session_that_ends_gets_an_error_of_the_client(
+    client: TestClient,
+) -> None:
+    true: tuple[str, dict[str, Any]] = "run_in_session", {"action_type": "bash", "command": "true"}
+    ends: tuple[str, dict[str, Any]] = (
+        "run_in_session",
+        {"action_type": "bash", "command": "sleep 1; exit 3"},
+    )
+    runs: tuple[str, dict[str, Any]] = (
+        "run_in_session",
+        {"action_type": "bash", "command": "sleep 1.5"},
+    )
+    for calls in ([ends, true], [runs, ("close_session", {}), true]):
+        asked(client, "create_session")
+        *_, last = in_threads(client, *calls)
+        assert place_of(last) == "SessionDoesNotExistError"
+
+
+def test_close_ends_the_command_that_runs_and_is_no_failure_of_the_machine(
+    client: TestClient,
+) -> None:
+    running, closed = in_threads(client, ("execute", {"command": ["sleep", "600"]}), ("close", {}))
+    assert (running.status_code, closed.status_code) == (511, 200)
+    assert client.get("/is_alive").json()["is_alive"]
+    assert asked(client, "execute", command=["echo", "on"])["stdout"] == "on\n"
+
+
+def test_a_command_after_a_late_one_shows_its_own_output(client: TestClient) -> None:
+    asked(client, "create_session")
+    late = {"action_type": "bash", "command": "sleep 1; echo slow", "timeout": 0.3}
+    assert error_of(client, "run_in_session", **late).endswith("CommandTimeoutError")
+    for text in ("a", "b"):
+        fields = {"action_type": "bash", "command": f"echo {text}", "timeout": 30}
+        assert asked(client, "run_in_session", **fields)["output"] == f"{text}\n"
+
+
+@pytest.mark.parametrize("call", ["execute", "run_in_session"])
+def test_a_client_that_goes_holds_no_box(call: str) -> None:
+    async def run() -> None:
+        runtime = RuntimeServer(open_box)
+        app = build(runtime, "the key")
+
+        async def post(name: str, fields: dict[str, Any], stays: float) -> int:
+            events: list[Any] = [{"type": "http.request", "body": json.dumps(fields).encode()}]
+            statuses = list[int]()
+
+            async def receive() -> Any:
+                if events:
+                    return events.pop()
+                await asyncio.sleep(stays)
+                return {"type": "http.disconnect"}
+
+            async def send(event: Any) -> None:
+                statuses.append(event.get("status", 0))
+
+            scope = {
+                "type": "http", "method": "POST", "path": f"/{name}", "query_string": b"",
+                "headers": [(b"x-api-key", b"the key")],
+            }  # fmt: skip
+            await app(scope, receive, send)
+            return statuses[0]
+
+        try:
+            assert await post("create_session", {}, 60) == 200
+            sleeps: dict[str, Any] = {"command": ["sleep", "98765"]}
+            if call == "run_in_session":
+                sleeps = {"action_type": "bash", "command": "sleep 98765"}
+            assert await post(call, sleeps, 0.5) == swe_rex.CLIENT_GONE
+            assert await post("execute", {"command": ["true"]}, 60) == 200
+            if call == "run_in_session":
+                interrupt = {"action_type": "bash_interrupt", "timeout": 30}
+                assert await post(call, interrupt, 60) == 200
+            after = {"action_type": "bash", "command": "test $(pgrep -c sleep) = 0"}
+            assert await post("run_in_session", after, 60) == 200
+        finally:
+            await runtime.close()
+
+    asyncio.run(run())
 
 
 def test_a_machine_that_fails_is_not_alive_until_the_box_is_closed() -> None:

@@ -585,17 +585,107 @@ asyncio.run(main())
     assert leftovers() == []
 
 
-def test_a_cancelled_command_ends_its_box(tree: Path) -> None:
-    async def run() -> None:
-        async with opened(tree) as box:
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_call_that_is_cancelled_ends_and_its_box_lives_on(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        for _ in range(3):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
-                    await box.run(("sleep", "98765"))
-            with pytest.raises(SandboxError, match="the box has ended"):
-                await box.run(("true",))
+                    await box.run(("bash", "-c", "echo x > kept; sleep 98765 & sleep 98765"))
+            assert await shell(box, "cat kept; pgrep -c sleep || true") == "x\n0\n"
+        waiting = asyncio.create_task(box.run(("sleep", "98765")))
+        await asyncio.sleep(0)
+        waiting.cancel()  # as soon as it is asked for
+        assert await shell(box, "echo on") == "on\n"
+        for wait in range(40):  # about when it ends by itself
+            ending = asyncio.create_task(box.run(("echo", "own")))
+            await asyncio.sleep(wait / 4000)
+            ending.cancel()
+            assert await shell(box, "echo on") == "on\n"
 
-    asyncio.run(run())
+    in_box(tree, work, TIERS[tier])
     assert leftovers() == []
+
+
+def test_a_caller_that_is_cancelled_again_and_again_leaves_a_box_that_works(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        running = asyncio.create_task(box.run(("sleep", "98765")))
+        await asyncio.sleep(0.2)
+        while not running.done():
+            running.cancel()
+            await asyncio.sleep(0)
+        assert await shell(box, "pgrep -c sleep || true") == "0\n"
+
+    in_box(tree, work)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_what_a_daemon_writes_in_an_exchange_that_is_cancelled_comes_with_the_next(
+    tier: str, tree: Path
+) -> None:
+    async def work(box: Box) -> None:
+        daemon = await box.start(
+            ("bash", "-c", "printf a; read -r it; echo $it; read -r it; echo $it")
+        )
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await box.exchange(daemon, b"", wall_seconds=60)
+        done = await box.exchange(daemon, b"b\n", wall_seconds=60)
+        assert (done.stdout, done.ended) == (b"ab\n", Ended.EXITED)
+        for wait in range(20):
+            echo = await box.start(("cat",))
+            asked = asyncio.create_task(box.exchange(echo, b"c\n", wall_seconds=60))
+            await asyncio.sleep(wait / 4000)
+            asked.cancel()
+            await asyncio.wait({asked})
+            seen = await box.exchange(echo, b"d\n", wall_seconds=60)
+            assert seen.ended is Ended.EXITED
+            assert seen.stdout in (b"c\n", b"c\nd\n", b"d\n")
+            await box.stop(echo)
+
+    in_box(tree, work, TIERS[tier])
+
+
+def test_a_start_that_is_cancelled_gives_its_number_to_no_other(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        running = asyncio.create_task(box.run(("sleep", "1")))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(box.start(("echo", "waiting")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await running
+        asked = asyncio.create_task(box.start(("echo", "asked")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asked.cancel()
+        third = await box.start(("echo", "third"))
+        assert (await box.exchange(third, b"", wall_seconds=60)).stdout == b"third\n"
+
+    in_box(tree, work)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_box_that_is_closed_ends_the_command_that_runs(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        calls = [asyncio.create_task(box.run(("sleep", "98765"))) for _ in range(2)]
+        await asyncio.sleep(0.3)
+        await box.close()
+        for call in calls:
+            with pytest.raises(SandboxError, match="the box has ended"):
+                await call
+        assert not box.has_ended, "no command has ended it"
+
+    in_box(tree, work, TIERS[tier])
+    assert leftovers() == []
+
+
+def test_what_cannot_be_sent_ends_no_box(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        with pytest.raises(TypeError):
+            await box.run(("cat", tree / "a.txt"))  # type: ignore[arg-type]
+        assert await shell(box, "echo on") == "on\n"
+
+    in_box(tree, work)
 
 
 @pytest.mark.parametrize("tier", TIERS)
