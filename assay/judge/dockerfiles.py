@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -151,14 +152,35 @@ def lay_out(environment: Path, copied: Copied, tree: Path, folder: str) -> None:
     inside = PurePosixPath(copied.target).relative_to(folder)
     target, is_folder = tree / inside, copied.target.endswith("/")
     if is_folder:
+        require_real([target], tree)
         target.mkdir(parents=True, exist_ok=True)
     for source in sources_of(environment, copied.sources):
         if source.is_dir():
+            require_real([target, *(target / path for path in paths_below(source))], tree)
             shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
             continue
         place = target / source.name if is_folder or target.is_dir() else target
+        require_real([place], tree)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, place)
+
+
+def require_real(places: Iterable[Path], tree: Path) -> None:
+    """Raises PermissionError where a link stands at one of these places or on the way there, by
+    which something beside the tree would be written.
+    """
+    for place in places:
+        for part in (place, *place.parents):
+            if part == tree:
+                break
+            if part.is_symlink():
+                raise PermissionError(f"{part.relative_to(tree)} is a link, to be written through")
+
+
+def paths_below(folder: Path) -> Iterator[Path]:
+    """The paths in a folder of all that it holds."""
+    for root, folders, files in os.walk(folder):
+        yield from (Path(root, name).relative_to(folder) for name in (*folders, *files))
 
 
 def sources_of(environment: Path, patterns: Sequence[str]) -> Iterator[Path]:

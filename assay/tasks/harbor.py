@@ -30,6 +30,9 @@ from assay.types import Task, TestScript
 
 FETCHES = ("curl ", "wget ", "apt-get ", "pip install", "uvx ")
 """What a test script that needs a network calls."""
+OWN_PARTS = ("task.toml", "instruction.md", "environment", "environment/Dockerfile", "tests",
+             "tests/test.sh", "solution", "solution/solve.sh")  # fmt: skip
+"""Files and folders that a task has itself."""
 FOLDER = "/app"
 """The work folder of a task that names none and no image."""
 SECONDS = 600.0
@@ -80,6 +83,7 @@ class NeededError(Exception):
 
 def _row(file: Path) -> Row:
     """A task's settings, with its texts. Raises DataError."""
+    require_inside(file.parent)
     try:
         fields: dict[str, Any] = tomllib.loads(file.read_text())
         fields["instruction"] = file.with_name("instruction.md").read_text()
@@ -90,6 +94,16 @@ def _row(file: Path) -> Row:
         raise DataError(f"{file}: not a task of Harbor's: {error}") from None
     home = file.parent.resolve()
     return Row({**fields, "id": home.name, "home": str(home)}, f"{file}, task")
+
+
+def require_inside(home: Path) -> None:
+    """Raises DataError where a part of a task is a link out of its folder: a stranger's task would
+    read this machine's files.
+    """
+    root = home.resolve()
+    for part in OWN_PARTS:
+        if not (home / part).resolve().is_relative_to(root):
+            raise DataError(f"{home / part} leads out of the task's folder; put the files there")
 
 
 def script_task(row: Row) -> Task:

@@ -188,6 +188,48 @@ def test_nothing_outside_of_the_folder_is_copied(tmp_path: Path) -> None:
     assert (made_tree(environment, recipe_of(environment)) / "link").is_symlink()
 
 
+WRITTEN_THROUGH = {
+    "a link to a file": "COPY . /app\nCOPY a.txt /app/file\n",
+    "a link to a folder": "COPY . /app\nCOPY a.txt /app/folder/\n",
+    "a link on the way": "COPY . /app\nCOPY a.txt /app/folder/more/b.txt\n",
+    "a folder that is made": "COPY . /app\nWORKDIR /app/folder/made\n",
+    "a folder that is merged": "COPY . /app\nCOPY merged /app\n",
+    "a dead link": "COPY . /app\nCOPY a.txt /app/dead\n",
+}
+
+
+@pytest.mark.parametrize("what", WRITTEN_THROUGH)
+def test_nothing_is_written_through_a_link(what: str, tmp_path: Path) -> None:
+    """The tree is laid out by this process, which may write anywhere."""
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "keys").write_text("mine\n")
+    environment = tmp_path / "environment"
+    (environment / "merged" / "folder").mkdir(parents=True)
+    (environment / "a.txt").write_text("theirs\n")
+    (environment / "merged" / "folder" / "keys").write_text("theirs\n")
+    for name, target in (("file", host / "keys"), ("folder", host), ("dead", host / "new")):
+        (environment / name).symlink_to(target)
+    lines = f"FROM debian\nWORKDIR /app\n{WRITTEN_THROUGH[what]}"
+    (environment / "Dockerfile").write_text(lines)
+    with pytest.raises(DataError, match="is a link, to be written through"):
+        made_tree(environment, recipe_of(environment, "/app"))
+    assert texts_of(host) == {"keys": "mine\n"}
+    assert [path.name for path in host.rglob("*")] == ["keys"]
+
+
+@pytest.mark.parametrize(
+    "part", ["environment", "tests", "solution", "task.toml", "instruction.md", "tests/test.sh",
+             "solution/solve.sh", "environment/Dockerfile"],
+)  # fmt: skip
+def test_a_task_has_no_part_outside_of_its_folder(part: str, tmp_path: Path) -> None:
+    home = harbor_folder(tmp_path / "sum")
+    (home / part).rename(tmp_path / "other")
+    (home / part).symlink_to(tmp_path / "other")
+    with pytest.raises(DataError, match=f"{part} leads out of the task's folder"):
+        load(f"harbor:{home}")
+
+
 def test_a_link_among_the_tests_is_refused(tmp_path: Path) -> None:
     from assay.judge.kinds.test_script import files_beside
 
