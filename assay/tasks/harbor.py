@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from assay.content import digest_of
 from assay.errors import DataError
 from assay.judge.dockerfiles import Recipe, is_plain, recipe_of
 from assay.tasks import task_set
@@ -116,13 +117,20 @@ def script_task(row: Row) -> Task:
     tree, recipe = tree_of(name), None
     if tree is None:
         recipe = _recipe(home / "environment", tables["environment"])
-    solution = home / "solution" / "solve.sh"
+    solve, solution = row.text("solve").rstrip("\n"), home / "solution" / "solve.sh"
+    reference, has_files = f"{solve}\n" if solve else None, False
+    if solution.is_file():
+        has_files = len([*solution.parent.iterdir()]) > 1 or bool(
+            tables["solution"].table("env").fields
+        )
+    if has_files:
+        reference = own_solution(solution)
     check = TestScript(
         str(home / "tests" / "test.sh"),
         str(tree or home / "environment"),
         recipe.folder if recipe else tables["environment"].text("workdir", default=FOLDER),
         is_made=recipe is not None,
-        solution=str(solution) if solution.is_file() else "",
+        solution=str(solution) if has_files else "",
         seconds=_seconds(tables["verifier"]),
         script_seconds=_seconds(tables["agent"]),
         environment=_variables(tables["environment"]),
@@ -131,11 +139,20 @@ def script_task(row: Row) -> Task:
     )
     if tree is not None:
         check = replace(check, roots=environment_of(name, tree))
-    solve = row.text("solve").rstrip("\n")
-    reference = f"{solve}\n" if check.solution else None
     return Task(
         name, row.text("instruction"), (check,), "", language="shell_script", reference=reference
     )
+
+
+def own_solution(script: Path) -> str:
+    """The reference of a task whose solution uses files beside it, which are shown to none but that
+    text: nobody writes it who lacks these files. Raises DataError.
+    """
+    try:
+        digest = digest_of(script.parent)
+    except OSError as error:
+        raise DataError(f"{script.parent} cannot be read: {error.strerror}") from None
+    return f"# The task's own solution, {digest}, which uses files beside it.\n/solution/solve.sh\n"
 
 
 def require_a_box(row: Row, tables: Mapping[str, Row]) -> None:

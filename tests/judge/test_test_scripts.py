@@ -22,8 +22,8 @@ from assay.judge.kinds.test_script import (
     CHANGES,
     HAS_REWARD,
     IN_FLIGHT,
+    ask_once,
     contents_of,
-    known,
     of_rewards,
     rewards_in,
     tree_of_script,
@@ -79,6 +79,16 @@ def test_a_program_may_be_a_script_which_does_not_see_the_solution(tmp_path: Pat
     )  # fmt: skip
     assert (adds.verdict, late.verdict) == (Verdict.PASS, Verdict.PASS)
     assert copies.verdict is Verdict.WRONG
+
+
+def test_the_text_of_the_solution_does_not_see_its_files(tmp_path: Path) -> None:
+    task = harbor_task(tmp_path)
+    text = (tmp_path / "solution" / "solve.sh").read_text()
+    solution, again, copied, called = judged(
+        task, task.reference, f"{task.reference}\n", text, "/solution/solve.sh\n"
+    )
+    assert (solution.verdict, again.verdict) == (Verdict.PASS, Verdict.PASS)
+    assert (copied.verdict, called.verdict) == (Verdict.WRONG, Verdict.WRONG)
 
 
 def test_check_proves_a_folder_by_its_solution(tmp_path: Path) -> None:
@@ -266,9 +276,9 @@ def test_what_a_solution_does_is_found_once_for_all_who_ask(tmp_path: Path) -> N
         return "of both"
 
     async def ask() -> None:
-        answers = await asyncio.gather(*(known(store, check, "", find) for _ in range(3)))
+        answers = await asyncio.gather(*(ask_once(store, check, "", find) for _ in range(3)))
         assert (answers, asked, len(store)) == (["found"] * 3, ["once"], 1)
-        assert await known(store, check, "other", edit) == "of both"
+        assert await ask_once(store, check, "other", edit) == "of both"
         assert len(store) == 1, "what changed meanwhile is not kept"
 
     asyncio.run(ask())

@@ -9,7 +9,8 @@ import pytest
 from assay.checks import TestScript
 from assay.errors import DataError
 from assay.judge.dockerfiles import is_plain, made_tree, recipe_of
-from assay.judge.kinds.test_script import tree_of_script
+from assay.judge.kinds.find import demonstration_of
+from assay.judge.kinds.test_script import files_beside, tree_of_script
 from assay.tasks import load
 from assay.types import Task
 from tests.harbor_folders import FILES, TASK, harbor_folder, harbor_task
@@ -33,9 +34,25 @@ def test_a_folder_is_a_task_with_its_times_and_its_solution(tmp_path: Path) -> N
     task = harbor_task(tmp_path / "sum", **{"task.toml": TASK.replace("30.0", "45")})
     check = check_of(task)
     assert (task.id, task.prompt, task.language) == ("sum", FILES["instruction.md"], "shell_script")
-    assert task.reference == FILES["solution/solve.sh"]
+    assert check.solution == str(tmp_path / "sum" / "solution" / "solve.sh")
     assert (check.seconds, check.script_seconds, check.folder) == (45.0, 45.0, "/app")
     assert texts_of(tree_of_script(check))["numbers.txt"] == "1\n2\n3\n"
+
+
+def test_a_solution_that_uses_files_beside_it_is_no_demonstration(tmp_path: Path) -> None:
+    """No program has these files, and none that is judged guesses the reference."""
+    task = harbor_task(tmp_path / "sum")
+    assert FILES["solution/right.txt"] not in (task.reference or "").splitlines(keepends=True)
+    assert demonstration_of(task) is None
+    other = harbor_task(tmp_path / "other" / "sum", **{"solution/right.txt": "7\n"})
+    assert other.reference != task.reference
+    assert harbor_task(tmp_path / "sum").reference == task.reference
+    alone = harbor_task(tmp_path / "alone", **{"solution/right.txt": None})
+    assert demonstration_of(alone) == alone.reference == FILES["solution/solve.sh"]
+    assert check_of(alone).solution == ""
+    variables = '[solution.env]\nRIGHT = "6"\n'
+    files: dict[str, str | None] = {"solution/right.txt": None, "task.toml": variables}
+    assert demonstration_of(harbor_task(tmp_path / "with", **files)) is None
 
 
 def test_folders_that_need_more_are_counted_and_the_others_are_tasks(
@@ -231,8 +248,6 @@ def test_a_task_has_no_part_outside_of_its_folder(part: str, tmp_path: Path) -> 
 
 
 def test_a_link_among_the_tests_is_refused(tmp_path: Path) -> None:
-    from assay.judge.kinds.test_script import files_beside
-
     home = harbor_folder(tmp_path / "sum")
     (home / "tests" / "more").symlink_to("/etc/passwd")
     with pytest.raises(DataError, match="more is no file of"):

@@ -65,7 +65,7 @@ class WorkChange(NamedTuple):
 
     diff: str = ""
     paths: frozenset[str] = frozenset()
-    """Of files that it changes, where those could be told."""
+    """Of files that it changes, where these can be listed."""
     fault: Execution | None = None
     """How it ended, where it has no diff."""
 
@@ -85,7 +85,7 @@ CHANGES: BoundedDict[Key, WorkChange] = BoundedDict(512, 64)
 HAS_REWARD: BoundedDict[Key, bool] = BoundedDict(512, 8)
 """Whether a script gives the solution a reward. Nothing clears it before the process ends."""
 IN_FLIGHT: SharedWork[tuple[int, int, Key], Any] = SharedWork(512, 64)
-"""What is being found out for one of these, by the loop that waits. It leaves when it is known."""
+"""What is being found out for one of these, by the loop that waits. It leaves when there is an answer."""
 V = TypeVar("V")
 
 
@@ -102,7 +102,7 @@ async def judge(workbench: Workbench, check: TestScript, reference: str, program
             return False
         return not (await grade(workbench, check, reference, reference)).lacks_reward
 
-    if await known(HAS_REWARD, check, reference, has_reward):
+    if await ask_once(HAS_REWARD, check, reference, has_reward):
         return result.execution
     why = f"the solution gets no reward either: {result.execution.detail}"
     return replace(
@@ -110,7 +110,7 @@ async def judge(workbench: Workbench, check: TestScript, reference: str, program
     )
 
 
-async def known(
+async def ask_once(
     store: BoundedDict[Key, V], check: TestScript, reference: str, find: Callable[[], Awaitable[V]]
 ) -> V:
     """What `find` says of a solution, asked once for the contents that it read; those who ask
@@ -123,10 +123,10 @@ async def known(
 
     async def find_once() -> V:
         try:
-            found = await find()
+            answer = await find()
             if await asyncio.to_thread(contents_of, check) == key[-1]:
-                store[key] = found
-            return found
+                store[key] = answer
+            return answer
         finally:
             IN_FLIGHT.pop(place, None)
 
@@ -139,7 +139,7 @@ async def grade(workbench: Workbench, check: TestScript, reference: str, program
         right = WorkChange()
         if reference:
             solve = partial(change_by, workbench, check, reference, is_right=True)
-            right = await known(CHANGES, check, reference, solve)
+            right = await ask_once(CHANGES, check, reference, solve)
         mine = WorkChange(program)
         if reference and program == reference:
             mine = right
@@ -314,8 +314,8 @@ async def restore(box: Box, tree: Path, right_paths: Collection[str]) -> None:
             shared.append(path)
         elif stands_for_a_module(path) and not is_old:
             paths.append(path)
-    named = [path for path in shared[:LOOKED_AT] if await may_name_pytest(box, path)]
-    await box.copy(box.tree, box.folder, [*paths, *named, *shared[LOOKED_AT:]])
+    of_pytest = [path for path in shared[:LOOKED_AT] if await may_name_pytest(box, path)]
+    await box.copy(box.tree, box.folder, [*paths, *of_pytest, *shared[LOOKED_AT:]])
 
 
 def runs_by_itself(path: str) -> bool:
@@ -457,6 +457,10 @@ class TestScripts(InTree[TestScript], judges=TestScript):
     def surroundings(self, check: TestScript) -> str:
         """The contents of the folders that it names. Raises DataError."""
         return contents_of(check)
+
+    def demonstration(self, check: TestScript, task: Task) -> str | None:
+        """The solution, unless it needs files that no program has."""
+        return None if check.solution else task.reference
 
     def cheats(self, check: TestScript, task: Task) -> dict[str, str]:
         """Changes that do nothing of what is asked."""
