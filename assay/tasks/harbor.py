@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.content import digest_of
 from assay.errors import DataError
-from assay.judge.dockerfiles import Recipe, is_plain, recipe_of
+from assay.judge.dockerfiles import Recipe, is_plain, last_folder, recipe_of
 from assay.tasks import task_set
 from assay.tasks.public_repositories import (
     TREES,
@@ -36,7 +36,7 @@ OWN_PARTS = ("task.toml", "instruction.md", "environment", "environment/Dockerfi
 """Files and folders that a task has itself."""
 FOLDER = "/app"
 """The work folder of a task that names none and no image."""
-SECONDS = 600.0
+SECONDS, MOST_SECONDS = 600.0, 86_400.0
 TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
 """A variable of Harbor's that is taken from the machine, and its default."""
 SERVICES = ("docker-compose.yaml", "docker-compose.yml")
@@ -115,6 +115,7 @@ def script_task(row: Row) -> Task:
     tables = {table: row.table(table) for table in ("environment", "verifier", "agent", "solution")}
     require_a_box(row, tables)
     tree, recipe = tree_of(name), None
+    folder = tables["environment"].text("workdir", default="")
     if tree is None:
         recipe = _recipe(home / "environment", tables["environment"])
     solve, solution = row.text("solve").rstrip("\n"), home / "solution" / "solve.sh"
@@ -128,7 +129,7 @@ def script_task(row: Row) -> Task:
     check = TestScript(
         str(home / "tests" / "test.sh"),
         str(tree or home / "environment"),
-        recipe.folder if recipe else tables["environment"].text("workdir", default=FOLDER),
+        recipe.folder if recipe else folder or last_folder(home / "environment") or FOLDER,
         is_made=recipe is not None,
         solution=str(solution) if has_files else "",
         seconds=_seconds(tables["verifier"]),
@@ -190,8 +191,15 @@ def _recipe(environment: Path, table: Row) -> Recipe:
 def _seconds(table: Row) -> float:
     """The time of a table's `timeout_sec`. Raises DataError."""
     seconds = table.fields.get("timeout_sec", SECONDS)
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
-        raise table.wrong(f"'timeout_sec' is {seconds!r}; make it a number above 0")
+    if (
+        not isinstance(seconds, int | float)
+        or isinstance(seconds, bool)
+        or not (0 < seconds <= MOST_SECONDS)
+    ):
+        shown = str(seconds)[:40] if isinstance(seconds, float) else ascii(seconds)[:40]
+        raise table.wrong(
+            f"'timeout_sec' is {shown}; make it a number above 0 and up to {MOST_SECONDS:g}"
+        )
     return float(seconds)
 
 

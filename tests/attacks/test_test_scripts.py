@@ -16,8 +16,9 @@ from assay.judge.kinds.find import kind_of
 from assay.judge.kinds.repository import PYTEST
 from assay.sandbox.box_init import BoxSpec
 from assay.sandbox.isolation import probe_isolation
+from assay.tasks import load
 from assay.types import Cause, Execution, Verdict
-from tests.harbor_folders import harbor_task
+from tests.harbor_folders import harbor_folder, harbor_task
 from tests.judge.opened import judge_all
 
 pytestmark = pytest.mark.skipif(
@@ -250,7 +251,8 @@ def test_a_program_that_leaves_no_room_for_files_has_failed_itself(
         return (await usual(check))._replace(files=80)
 
     monkeypatch.setattr(test_script, "test_spec_of", small)
-    task = harbor_task(tmp_path, **{"solution/solve.sh": None, "solution/right.txt": None})
+    without: dict[str, str | None] = {"solution/solve.sh": None, "solution/right.txt": None}
+    (task,) = load(f"harbor:{harbor_folder(tmp_path, **without)}")
     head = "diff --git a/fN b/fN\nnew file mode 100644\nindex 0000000..e69de29\n"
     diffs = ["".join(head.replace("N", str(at)) for at in range(most)) for most in range(60)]
     verdicts = [run.verdict for run in judge_all([Job(task, diff) for diff in diffs])]

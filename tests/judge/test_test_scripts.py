@@ -22,6 +22,7 @@ from assay.judge.kinds.test_script import (
     CHANGES,
     HAS_REWARD,
     IN_FLIGHT,
+    Key,
     ask_once,
     contents_of,
     of_rewards,
@@ -30,7 +31,7 @@ from assay.judge.kinds.test_script import (
 )
 from assay.rewards.tests import score_execution
 from assay.sandbox.isolation import probe_isolation
-from assay.tasks import exact
+from assay.tasks import exact, load
 from assay.tasks.rows import Row
 from assay.types import Cause, Execution, Task, Verdict
 from tests.harbor_folders import TEST, harbor_folder, harbor_task
@@ -256,7 +257,8 @@ new file mode 100644
 
 
 def test_a_reference_may_be_a_diff_where_there_is_no_solution(tmp_path: Path) -> None:
-    task = harbor_task(tmp_path, **{"solution__solve.sh": None, "solution__right.txt": None})
+    without: dict[str, str | None] = {"solution/solve.sh": None, "solution/right.txt": None}
+    (task,) = load(f"harbor:{harbor_folder(tmp_path, **without)}")
     task = replace(task, reference=DIFF)
     right, again, none = judged(task, DIFF, f"{DIFF}\n", "")
     assert (right.verdict, again.verdict) == (Verdict.PASS, Verdict.PASS)
@@ -264,7 +266,8 @@ def test_a_reference_may_be_a_diff_where_there_is_no_solution(tmp_path: Path) ->
 
 
 def test_what_a_solution_does_is_found_once_for_all_who_ask(tmp_path: Path) -> None:
-    check, store, asked = check_of(harbor_task(tmp_path)), BoundedDict(8, 1), list[str]()
+    check, asked = check_of(harbor_task(tmp_path)), list[str]()
+    store: BoundedDict[Key, str] = BoundedDict(8, 1)
 
     async def find() -> str:
         asked.append("once")

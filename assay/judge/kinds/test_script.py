@@ -85,7 +85,7 @@ CHANGES: BoundedDict[Key, WorkChange] = BoundedDict(512, 64)
 HAS_REWARD: BoundedDict[Key, bool] = BoundedDict(512, 8)
 """Whether a script gives the solution a reward. Nothing clears it before the process ends."""
 IN_FLIGHT: SharedWork[tuple[int, int, Key], Any] = SharedWork(512, 64)
-"""What is being found out for one of these, by the loop that waits. It leaves when there is an answer."""
+"""What is being found out for one of these, by the loop that waits, until then."""
 V = TypeVar("V")
 
 
