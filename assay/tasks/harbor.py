@@ -196,9 +196,9 @@ def _seconds(table: Row) -> float:
         or isinstance(seconds, bool)
         or not (0 < seconds <= MOST_SECONDS)
     ):
-        shown = str(seconds)[:40] if isinstance(seconds, float) else ascii(seconds)[:40]
         raise table.wrong(
-            f"'timeout_sec' is {shown}; make it a number above 0 and up to {MOST_SECONDS:g}"
+            f"'timeout_sec' is {ascii(seconds)[:40]}; make it a number above 0 and up to"
+            f" {MOST_SECONDS:g}"
         )
     return float(seconds)
 
