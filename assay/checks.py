@@ -201,8 +201,9 @@ class TestScript:
     is_made: bool = False
     """Whether the work folder is made of what `work_tree` holds, as a Dockerfile there says."""
     solution: str = ""
-    """An absolute path of the script `solution/solve.sh`, which makes the right change. All that
-    its folder holds is at /solution, then alone."""
+    """An absolute path of the script `solution/solve.sh`, which makes the right change by files
+    beside it: they are at /solution for a program that is the task's reference, so that has to be a
+    text that nobody guesses. Empty where the reference is the solution itself."""
     seconds: float = 600.0
     """Wall time of the test script."""
     script_seconds: float = 600.0

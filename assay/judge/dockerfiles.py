@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -19,8 +20,10 @@ from assay.judge.images import full_name, made_once
 PLAIN = ("debian", "ubuntu", "python")
 """Images for which this machine's own tools can stand."""
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/share",
-          "/usr/include", "/usr/libexec", "/etc", "/dev", "/proc", "/sys", "/tmp")  # fmt: skip
+          "/usr/include", "/usr/libexec", "/etc", "/dev", "/proc", "/sys", "/tmp", "/logs",
+          "/tests", "/solution")  # fmt: skip
 """Folders that are the machine's, or a box's own."""
+PLATFORM = re.compile(r"^\s*--platform=\S+\s")
 CONTINUED = re.compile(r"\\[ \t]*$")
 
 
@@ -43,7 +46,8 @@ class Recipe(NamedTuple):
 
 def is_plain(image: str) -> bool:
     """Whether an image is a plain one of a system or of Python, by its name."""
-    return full_name(image.partition("@")[0]).rpartition(":")[0] in PLAIN
+    name, _, tag = full_name(image.partition("@")[0]).rpartition(":")
+    return name in PLAIN and not (name == "python" and tag.startswith("2"))
 
 
 def recipe_of(environment: Path, folder: str = "") -> Recipe:
@@ -65,8 +69,10 @@ def recipe_of(environment: Path, folder: str = "") -> Recipe:
         name, _, rest = line.partition(" ")
         refusal = f"an image that line {number} of {file} makes: {line[:80]}"
         match name.upper():
-            case "FROM" if not stages and is_plain(rest.strip()):
+            case "FROM" if not stages and is_plain(PLATFORM.sub("", rest).strip()):
                 stages += 1
+            case "CMD" | "EXPOSE" | "LABEL" if stages:
+                pass  # nothing of these changes a file
             case "WORKDIR" if stages and is_literal(rest):
                 place = str(PurePosixPath(place, rest.strip()))
                 copied.append(Copied((), f"{place}/"))
@@ -80,6 +86,26 @@ def recipe_of(environment: Path, folder: str = "") -> Recipe:
         if each.sources:
             raise DataError(f"files at {each.target}, beside its work folder {folder}")
     return Recipe(folder, tuple(each for each in copied if each not in outside))
+
+
+def last_folder(environment: Path) -> str:
+    """The work folder of an image that a Dockerfile makes in any way; empty where that says none in
+    plain words. Raises DataError.
+    """
+    place = ""
+    try:
+        text = (environment / "Dockerfile").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise DataError(f"{environment / 'Dockerfile'} cannot be read: {error}") from None
+    for _, line in lines_of(text):
+        name, _, rest = line.partition(" ")
+        if name.upper() == "FROM":
+            place = ""
+        elif name.upper() == "WORKDIR":
+            place = str(PurePosixPath(place or "/", rest.strip())) if is_literal(rest) else ""
+    return place
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
@@ -151,14 +177,35 @@ def lay_out(environment: Path, copied: Copied, tree: Path, folder: str) -> None:
     inside = PurePosixPath(copied.target).relative_to(folder)
     target, is_folder = tree / inside, copied.target.endswith("/")
     if is_folder:
+        require_real([target], tree)
         target.mkdir(parents=True, exist_ok=True)
     for source in sources_of(environment, copied.sources):
         if source.is_dir():
+            require_real([target, *(target / path for path in paths_below(source))], tree)
             shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
             continue
         place = target / source.name if is_folder or target.is_dir() else target
+        require_real([place], tree)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, place)
+
+
+def require_real(places: Iterable[Path], tree: Path) -> None:
+    """Raises PermissionError where a link stands at one of these places or on the way there, by
+    which something beside the tree would be written.
+    """
+    for place in places:
+        for part in (place, *place.parents):
+            if part == tree:
+                break
+            if part.is_symlink():
+                raise PermissionError(f"{part.relative_to(tree)} is a link, to be written through")
+
+
+def paths_below(folder: Path) -> Iterator[Path]:
+    """The paths in a folder of all that it holds."""
+    for root, folders, files in os.walk(folder):
+        yield from (Path(root, name).relative_to(folder) for name in (*folders, *files))
 
 
 def sources_of(environment: Path, patterns: Sequence[str]) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from assay.environments import Environment
 from assay.environments.single_turn import single_turn
 from assay.errors import SettingsError
 from assay.extract.call_formats import CallFormat, text_format
+from assay.judge.kinds.find import demonstration_of
 from assay.languages import language_named
 from assay.policy.call_style import styled
 from assay.policy.chat import Chat, as_fields, as_results
@@ -176,11 +177,12 @@ class Prompter:
         return replies or self.reference(task)
 
     def reference(self, task: Task) -> list[str]:
-        """The task's reference as a reply; empty where it has none."""
-        if not task.reference:
+        """The task's reference as a reply; empty where it has none that a model can write."""
+        program = demonstration_of(task)
+        if not program:
             return []
-        fenced = language_named(task.language).reply.format(program=task.reference)
-        return [self._reply(task, fenced or task.reference.removeprefix(task.stub))]
+        fenced = language_named(task.language).reply.format(program=program)
+        return [self._reply(task, fenced or program.removeprefix(task.stub))]
 
     def _reply(self, task: Task, answer: str) -> str:
         fenced = "```" in answer or not language_named(task.language).is_code

@@ -39,8 +39,9 @@ in the tree, by which git would store and show other bytes than there are.
 
 def write(files: Sequence[tuple[str, bytes, bool]]) -> None:
     """Write files: path, content and whether it may be executed. Raises OSError."""
+    folders = {""}
     for path, data, executable in files:
-        make_room(path)
+        make_room(path, folders)
         with create(path, executable) as file:
             file.write(data)
 
@@ -51,21 +52,61 @@ def copy(source: str, target: str, paths: Sequence[str]) -> None:
     """
     os.makedirs(target, exist_ok=True)
     os.chdir(target)
+    folders, theirs = {""}, {""}
     for path in paths:
-        make_room(path)
-        lay_out(f"{source}/{path}", path)
+        if leads_to(path, theirs, source) and is_content(f"{source}/{path}"):
+            make_room(path, folders)
+            lay_out(f"{source}/{path}", path)
+        elif leads_to(path, folders):
+            clear(path, folders)
 
 
-def make_room(path: str) -> None:
+def make_room(path: str, folders: set[str]) -> None:
     """Remove what stands in the way of a file: a link to another folder, a folder of its name.
-    Raises OSError.
+    folders: those that are known to be no links, to which its own are added. Raises OSError.
     """
-    folders = path.split("/")[:-1]
-    for depth in range(1, len(folders) + 1):
-        folder = "/".join(folders[:depth])
+    for folder in unknown_above(path, folders):
         if os.path.islink(folder) or not os.path.isdir(folder):
             remove(folder)
             os.mkdir(folder)
+        folders.add(folder)
+    clear(path, folders)
+
+
+def unknown_above(path: str, folders: Collection[str]) -> list[str]:
+    """The folders above a path that are not among these, the outermost first. A deep tree so costs
+    one look a folder, not one a folder and file.
+    """
+    lacking, folder = list[str](), path.rpartition("/")[0]
+    while folder not in folders:
+        lacking.append(folder)
+        folder = folder.rpartition("/")[0]
+    return lacking[::-1]
+
+
+def leads_to(path: str, folders: set[str], root: str = ".") -> bool:
+    """Whether all above a path below `root` are folders, and no links. folders: as of make_room."""
+    for folder in unknown_above(path, folders):
+        place = f"{root}/{folder}"
+        if os.path.islink(place) or not os.path.isdir(place):
+            return False
+        folders.add(folder)
+    return True
+
+
+def is_content(path: str) -> bool:
+    """Whether a file or link is there, and not a folder, pipe or nothing. Raises OSError."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+def clear(path: str, folders: set[str]) -> None:
+    """Remove what stands at a path, which is then none of the known folders. Raises OSError."""
+    if path in folders:
+        folders -= {each for each in folders if f"{each}/".startswith(f"{path}/")}
     remove(path)
 
 
@@ -253,13 +294,10 @@ def entries_of(folder: str, left_out: Collection[str]) -> Iterator[tuple[str, os
 
 
 def lay_out(path: str, copy: str) -> None:
-    """Copy a file or link, unless it is absent or something else. Raises OSError."""
-    try:
-        mode = os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return
+    """Copy a file or link. Raises OSError."""
+    mode = os.lstat(path).st_mode
     if stat.S_ISLNK(mode):
         os.symlink(os.readlink(path), copy)
-    elif stat.S_ISREG(mode):
+    else:
         with create(copy, bool(mode & 0o111)) as file:
             file.writelines(contents(path))

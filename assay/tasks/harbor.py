@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from assay.content import digest_of
 from assay.errors import DataError
-from assay.judge.dockerfiles import Recipe, is_plain, recipe_of
+from assay.judge.dockerfiles import Recipe, is_plain, last_folder, recipe_of
 from assay.tasks import task_set
 from assay.tasks.public_repositories import (
     TREES,
@@ -30,9 +31,12 @@ from assay.types import Task, TestScript
 
 FETCHES = ("curl ", "wget ", "apt-get ", "pip install", "uvx ")
 """What a test script that needs a network calls."""
+OWN_PARTS = ("task.toml", "instruction.md", "environment", "environment/Dockerfile", "tests",
+             "tests/test.sh", "solution", "solution/solve.sh")  # fmt: skip
+"""Files and folders that a task has itself."""
 FOLDER = "/app"
 """The work folder of a task that names none and no image."""
-SECONDS = 600.0
+SECONDS, MOST_SECONDS = 600.0, 86_400.0
 TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
 """A variable of Harbor's that is taken from the machine, and its default."""
 SERVICES = ("docker-compose.yaml", "docker-compose.yml")
@@ -80,6 +84,7 @@ class NeededError(Exception):
 
 def _row(file: Path) -> Row:
     """A task's settings, with its texts. Raises DataError."""
+    require_inside(file.parent)
     try:
         fields: dict[str, Any] = tomllib.loads(file.read_text())
         fields["instruction"] = file.with_name("instruction.md").read_text()
@@ -92,6 +97,16 @@ def _row(file: Path) -> Row:
     return Row({**fields, "id": home.name, "home": str(home)}, f"{file}, task")
 
 
+def require_inside(home: Path) -> None:
+    """Raises DataError where a part of a task is a link out of its folder: a stranger's task would
+    read this machine's files.
+    """
+    root = home.resolve()
+    for part in OWN_PARTS:
+        if not (home / part).resolve().is_relative_to(root):
+            raise DataError(f"{home / part} leads out of the task's folder; put the files there")
+
+
 def script_task(row: Row) -> Task:
     """A task that its test script judges. Raises NeededError where that needs more than a box has,
     DataError for a malformed one.
@@ -100,15 +115,23 @@ def script_task(row: Row) -> Task:
     tables = {table: row.table(table) for table in ("environment", "verifier", "agent", "solution")}
     require_a_box(row, tables)
     tree, recipe = tree_of(name), None
+    folder = tables["environment"].text("workdir", default="")
     if tree is None:
         recipe = _recipe(home / "environment", tables["environment"])
-    solution = home / "solution" / "solve.sh"
+    solve, solution = row.text("solve").rstrip("\n"), home / "solution" / "solve.sh"
+    reference, has_files = f"{solve}\n" if solve else None, False
+    if solution.is_file():
+        has_files = len([*solution.parent.iterdir()]) > 1 or bool(
+            tables["solution"].table("env").fields
+        )
+    if has_files:
+        reference = own_solution(solution)
     check = TestScript(
         str(home / "tests" / "test.sh"),
         str(tree or home / "environment"),
-        recipe.folder if recipe else tables["environment"].text("workdir", default=FOLDER),
+        recipe.folder if recipe else folder or last_folder(home / "environment") or FOLDER,
         is_made=recipe is not None,
-        solution=str(solution) if solution.is_file() else "",
+        solution=str(solution) if has_files else "",
         seconds=_seconds(tables["verifier"]),
         script_seconds=_seconds(tables["agent"]),
         environment=_variables(tables["environment"]),
@@ -117,11 +140,20 @@ def script_task(row: Row) -> Task:
     )
     if tree is not None:
         check = replace(check, roots=environment_of(name, tree))
-    solve = row.text("solve").rstrip("\n")
-    reference = f"{solve}\n" if check.solution else None
     return Task(
         name, row.text("instruction"), (check,), "", language="shell_script", reference=reference
     )
+
+
+def own_solution(script: Path) -> str:
+    """The reference of a task whose solution uses files beside it, which are shown to none but that
+    text: nobody writes it who lacks these files. Raises DataError.
+    """
+    try:
+        digest = digest_of(script.parent)
+    except OSError as error:
+        raise DataError(f"{script.parent} cannot be read: {error.strerror}") from None
+    return f"# The task's own solution, {digest}, which uses files beside it.\n/solution/solve.sh\n"
 
 
 def require_a_box(row: Row, tables: Mapping[str, Row]) -> None:
@@ -159,8 +191,15 @@ def _recipe(environment: Path, table: Row) -> Recipe:
 def _seconds(table: Row) -> float:
     """The time of a table's `timeout_sec`. Raises DataError."""
     seconds = table.fields.get("timeout_sec", SECONDS)
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
-        raise table.wrong(f"'timeout_sec' is {seconds!r}; make it a number above 0")
+    if (
+        not isinstance(seconds, int | float)
+        or isinstance(seconds, bool)
+        or not (0 < seconds <= MOST_SECONDS)
+    ):
+        raise table.wrong(
+            f"'timeout_sec' is {ascii(seconds)[:40]}; make it a number above 0 and up to"
+            f" {MOST_SECONDS:g}"
+        )
     return float(seconds)
 
 

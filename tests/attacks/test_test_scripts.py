@@ -4,15 +4,21 @@ script itself runs, and such a pass is marked forgeable.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assay.checks import TestScript
 from assay.judge import Job
+from assay.judge.kinds import test_script
 from assay.judge.kinds.find import kind_of
+from assay.judge.kinds.repository import PYTEST
+from assay.sandbox.box_init import BoxSpec
 from assay.sandbox.isolation import probe_isolation
+from assay.tasks import load
 from assay.types import Cause, Execution, Verdict
-from tests.harbor_folders import harbor_task
+from tests.harbor_folders import harbor_folder, harbor_task
 from tests.judge.opened import judge_all
 
 pytestmark = pytest.mark.skipif(
@@ -133,7 +139,7 @@ def test_the_cheats_that_assay_check_tries_fail(tmp_path: Path) -> None:
     (check,) = task.checks
     cheats = kind_of(check).cheats(check, task)
     executions = judge_all([Job(task, cheat) for cheat in cheats.values()], stop_early=False)
-    assert len(cheats) == 8
+    assert len(cheats) == 11
     assert {name: run.verdict for name, run in zip(cheats, executions, strict=True)} == (
         dict.fromkeys(cheats, Verdict.WRONG)
     )
@@ -144,6 +150,114 @@ def test_a_module_of_a_right_change_may_have_a_name_of_pythons(tmp_path: Path) -
     solve = "cp calc.py queue.py; echo 'from queue import add' > calc.py; sed -i s/-/+/ queue.py\n"
     (execution,) = judged(tmp_path, f"{solve}: as the solution\n", **{"solution/solve.sh": solve})
     assert execution.verdict is Verdict.PASS
+
+
+def test_a_name_of_pythons_is_taken_out_where_it_is_a_new_module_alone(tmp_path: Path) -> None:
+    """A script, a text and a module that was there before are a program's work."""
+    script = SCRIPT.replace("if ", "ls /app; if ")
+    task = harbor_task(
+        tmp_path, script, **{**FILES, "environment/queue.py": WRONG,
+                             "environment/calc.py": "from queue import add\n"},
+    )  # fmt: skip
+    names = "touch types.ts secrets.json select.sh re.txt json.py enum.so; mkdir csv code;"
+    names += " touch csv/a.py code/__init__.py"
+    for execution in judge_all([Job(task, f"sed -i s/-/+/ queue.py\n{names}\n")]):
+        assert execution.verdict is Verdict.PASS
+        left = execution.output.partition("\n.")[0].split()
+        assert {"types.ts", "secrets.json", "select.sh", "re.txt", "csv"} < {*left}
+        assert not {"json.py", "enum.so"} & {*left}
+
+
+WITH_PYTEST = """cp /tests/test_sum.py /app
+if python3 -m pytest -q -p no:cacheprovider test_sum.py; then
+  echo 1 > /logs/verifier/reward.txt
+else
+  echo 0 > /logs/verifier/reward.txt
+fi
+"""
+ENDS = "echo 'import os; os._exit(0)' >"
+COLLECTS = "addopts = --collect-only"
+AS_LIST = 'addopts = ["--collect-only"]'
+PLUGIN = (
+    "mkdir e-1.END; cd e-1.END; printf 'Metadata-Version: 2.1\\nName: e\\nVersion: 1\\n' | tee"
+    " METADATA > PKG-INFO; printf '[pytest11]\\ne = e\\n' > entry_points.txt; cd ..;"
+    f" {ENDS} e.py"
+)
+OF_PYTEST = {
+    "nothing": "true",
+    "a plug-in": PLUGIN.replace("END", "dist-info"),
+    "metadata of an egg": PLUGIN.replace("END", "egg-info"),
+    "in capitals": PLUGIN.replace("END", "DIST-INFO"),
+    "pytest.toml": f"printf '[pytest]\\n{AS_LIST}\\n' | tee pytest.toml > .pytest.toml",
+    "tox.ini": f"printf '[pytest]\\n{COLLECTS}\\n' > tox.ini",
+    "setup.cfg": f"printf '[tool:pytest]\\n{COLLECTS}\\n' > setup.cfg",
+    "pyproject.toml": f"printf '[tool.pytest.ini_options]\\n{AS_LIST}\\n' > pyproject.toml",
+    "a word in other characters":
+        f"printf '[tool.\"p\\\\u0079test\".ini_options]\\n{AS_LIST}\\n' > pyproject.toml",
+    "a package of Python's": f"mkdir sitecustomize; {ENDS} sitecustomize/__init__.py",
+    "compiled": f"{ENDS} s.py; python3 -c 'import py_compile as p;"
+    ' p.compile("s.py", "usercustomize.pyc"); p.compile("s.py", "pytest.pyc")\'',
+    "a link": f"mkdir mine; {ENDS} mine/__init__.py; ln -s mine pytest; ln -s mine sitecustomize",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OF_PYTEST)
+def test_nothing_that_pytest_finds_by_itself_decides(what: str, tmp_path: Path) -> None:
+    packages = Path(pytest.__file__).parents[1]
+    shown = tuple(str(packages / name) for name in PYTEST if (packages / name).exists())
+    settings = f'[environment.env]\nPYTHONPATH = "/app:{packages}"\n'
+    test = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
+    task = harbor_task(
+        tmp_path, WITH_PYTEST, **{**FILES, "tests/test_sum.py": test, "task.toml": settings}
+    )
+    check = task.checks[0]
+    assert isinstance(check, TestScript)
+    task = replace(task, checks=(replace(check, roots=shown),))
+    jobs = [Job(task, "sed -i s/-/+/ calc.py\n"), Job(task, f"{OF_PYTEST[what]}\n")]
+    verdicts = [execution.verdict for execution in judge_all(jobs)]
+    assert verdicts == [Verdict.PASS, Verdict.WRONG]
+
+
+def test_settings_of_other_tools_stay(tmp_path: Path) -> None:
+    script = f"ls -A /app\n{SCRIPT}"
+    files = "printf '[project]\\nname = \"calc\"\\n' > pyproject.toml; touch setup.cfg\n"
+    task = harbor_task(tmp_path, script, **FILES)
+    (execution,) = judge_all([Job(task, files)])
+    assert {"pyproject.toml", "setup.cfg"} < {*execution.output.split()}
+
+
+DEEP = "p=$(printf 'd/%.0s' $(seq 1900)); mkdir -p $p; cd $p; touch {1..300}\n"
+
+
+def test_a_program_whose_files_take_too_long_is_out_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It chose them, so the machine has not failed; a solution's are the task's."""
+    monkeypatch.setattr("assay.sandbox.box.FILE_SECONDS", 2.0)
+    (late,) = judged(tmp_path, DEEP)
+    assert (late.verdict, late.cause) == (Verdict.TIMEOUT, Cause.LIMIT)
+    slow, wrong = judged(tmp_path, DEEP, "", **{"solution/solve.sh": DEEP})
+    assert (slow.verdict, slow.cause) == (Verdict.ERROR, Cause.PROGRAM)
+    assert (wrong.verdict, wrong.cause) == (Verdict.UNJUDGED, Cause.REFERENCE)
+
+
+def test_a_program_that_leaves_no_room_for_files_has_failed_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever number of files it leaves to the tests."""
+    usual = test_script.test_spec_of
+
+    async def small(check: TestScript) -> BoxSpec:
+        return (await usual(check))._replace(files=80)
+
+    monkeypatch.setattr(test_script, "test_spec_of", small)
+    without: dict[str, str | None] = {"solution/solve.sh": None, "solution/right.txt": None}
+    (task,) = load(f"harbor:{harbor_folder(tmp_path, **without)}")
+    head = "diff --git a/fN b/fN\nnew file mode 100644\nindex 0000000..e69de29\n"
+    diffs = ["".join(head.replace("N", str(at)) for at in range(most)) for most in range(60)]
+    verdicts = [run.verdict for run in judge_all([Job(task, diff) for diff in diffs])]
+    assert Verdict.INFRA not in verdicts
+    assert (verdicts[0], verdicts[-1]) == (Verdict.WRONG, Verdict.COMPILE)
 
 
 RUN_BY_TESTS = {

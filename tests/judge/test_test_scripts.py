@@ -4,12 +4,14 @@ where there is none.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assay.bounded import BoundedDict
 from assay.check import check
 from assay.check.findings import Flaw
 from assay.checks import TestScript
@@ -18,7 +20,10 @@ from assay.judge.kinds.find import kind_of
 from assay.judge.kinds.repository_cheats import diff_of
 from assay.judge.kinds.test_script import (
     CHANGES,
-    REWARDED,
+    HAS_REWARD,
+    IN_FLIGHT,
+    Key,
+    ask_once,
     contents_of,
     of_rewards,
     rewards_in,
@@ -26,7 +31,7 @@ from assay.judge.kinds.test_script import (
 )
 from assay.rewards.tests import score_execution
 from assay.sandbox.isolation import probe_isolation
-from assay.tasks import exact
+from assay.tasks import exact, load
 from assay.tasks.rows import Row
 from assay.types import Cause, Execution, Task, Verdict
 from tests.harbor_folders import TEST, harbor_folder, harbor_task
@@ -75,6 +80,16 @@ def test_a_program_may_be_a_script_which_does_not_see_the_solution(tmp_path: Pat
     )  # fmt: skip
     assert (adds.verdict, late.verdict) == (Verdict.PASS, Verdict.PASS)
     assert copies.verdict is Verdict.WRONG
+
+
+def test_the_text_of_the_solution_does_not_see_its_files(tmp_path: Path) -> None:
+    task = harbor_task(tmp_path)
+    text = (tmp_path / "solution" / "solve.sh").read_text()
+    solution, again, copied, called = judged(
+        task, task.reference, f"{task.reference}\n", text, "/solution/solve.sh\n"
+    )
+    assert (solution.verdict, again.verdict) == (Verdict.PASS, Verdict.PASS)
+    assert (copied.verdict, called.verdict) == (Verdict.WRONG, Verdict.WRONG)
 
 
 def test_check_proves_a_folder_by_its_solution(tmp_path: Path) -> None:
@@ -126,6 +141,7 @@ REWARDS = [
     ("reward.txt", "1\n", Verdict.PASS, 1, 1),
     ("reward.txt", " 1.5 ", Verdict.PASS, 1, 1),
     ("reward.txt", "0.25", Verdict.WRONG, 25, 100),
+    ("reward.txt", "0.29", Verdict.WRONG, 29, 100),
     ("reward.txt", "0.999999", Verdict.WRONG, 99, 100),
     ("reward.txt", "-1", Verdict.WRONG, 0, 1),
     ("reward.json", '{"reward": 1}', Verdict.PASS, 1, 1),
@@ -211,7 +227,65 @@ def test_a_solution_whose_change_is_too_large_is_no_fault_of_programs(tmp_path: 
     right, solution = judged(task, change(task, sum_txt="6\n"), task.reference)
     assert right.verdict is Verdict.PASS
     assert solution.verdict is Verdict.ERROR
-    assert "the solution: diff in a box" in solution.detail
+    assert "the solution: error: diff in a box" in solution.detail
+
+
+def test_a_solution_without_a_diff_is_run_once_and_keeps_its_own_files(tmp_path: Path) -> None:
+    """Its paths are known all the same: others are taken out."""
+    solve = "head -c 40000000 /dev/urandom > big; touch sitecustomize.py; echo 6 > sum.txt\n"
+    shows = f"ls -A\n{TEST}"
+    task = harbor_task(tmp_path, shows, **{"solution/solve.sh": solve})
+    CHANGES.clear()
+    both = "echo 6 > sum.txt; touch sitecustomize.py usercustomize.py"
+    first, second = judged(task, f"{both}\n", f"{both};\n")
+    for execution in (first, second):
+        assert execution.verdict is Verdict.PASS
+        assert "sitecustomize.py" in execution.output
+        assert "usercustomize.py" not in execution.output
+    (found,) = CHANGES.values()
+    assert found.fault is not None
+    assert {"big", "sum.txt"} < found.paths
+
+
+DIFF = """diff --git a/sum.txt b/sum.txt
+new file mode 100644
+--- /dev/null
++++ b/sum.txt
+@@ -0,0 +1 @@
++6
+"""
+
+
+def test_a_reference_may_be_a_diff_where_there_is_no_solution(tmp_path: Path) -> None:
+    without: dict[str, str | None] = {"solution/solve.sh": None, "solution/right.txt": None}
+    (task,) = load(f"harbor:{harbor_folder(tmp_path, **without)}")
+    task = replace(task, reference=DIFF)
+    right, again, none = judged(task, DIFF, f"{DIFF}\n", "")
+    assert (right.verdict, again.verdict) == (Verdict.PASS, Verdict.PASS)
+    assert (none.verdict, none.cause) == (Verdict.WRONG, Cause.PROGRAM)
+
+
+def test_what_a_solution_does_is_found_once_for_all_who_ask(tmp_path: Path) -> None:
+    check, asked = check_of(harbor_task(tmp_path)), list[str]()
+    store: BoundedDict[Key, str] = BoundedDict(8, 1)
+
+    async def find() -> str:
+        asked.append("once")
+        await asyncio.sleep(0.1)
+        return "found"
+
+    async def edit() -> str:
+        (tmp_path / "solution" / "right.txt").write_text("8\n")
+        return "of both"
+
+    async def ask() -> None:
+        answers = await asyncio.gather(*(ask_once(store, check, "", find) for _ in range(3)))
+        assert (answers, asked, len(store)) == (["found"] * 3, ["once"], 1)
+        assert await ask_once(store, check, "other", edit) == "of both"
+        assert len(store) == 1, "what changed meanwhile is not kept"
+
+    asyncio.run(ask())
+    assert not IN_FLIGHT
 
 
 def test_a_machine_without_namespaces_is_no_failure_of_the_program(
@@ -235,12 +309,12 @@ def test_a_verdict_is_of_the_contents_of_all_folders(tmp_path: Path) -> None:
 def test_what_solutions_do_is_kept_by_what_they_read(tmp_path: Path) -> None:
     task = harbor_task(tmp_path)
     CHANGES.clear()
-    REWARDED.clear()
+    HAS_REWARD.clear()
     judged(task, "", change(task, sum_txt="6\n"))
     (key,) = CHANGES
     assert CHANGES[key].paths == {"sum.txt"}
     assert key == (task.checks[0], task.reference, contents_of(check_of(task)))
-    assert not REWARDED, "every program had a reward"
+    assert not HAS_REWARD, "every program had a reward"
 
 
 def test_a_task_stays_itself_as_a_row(tmp_path: Path) -> None:

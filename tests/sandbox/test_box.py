@@ -546,6 +546,48 @@ def test_the_diff_of_a_box_gives_its_files_again(tier: str, tree: Path, tmp_path
 
 
 @needs_namespaces
+def test_files_of_a_deep_folder_cost_no_look_at_each_folder_above(tree: Path) -> None:
+    """At one for each, the diff takes longer than a box may."""
+
+    async def work(box: Box) -> None:
+        await shell(box, "p=$(printf 'd/%.0s' $(seq 1900)); mkdir -p $p; cd $p; touch {1..300}")
+        assert (await box.diff()).count("new file mode") == 300
+
+    in_box(tree, work)
+
+
+REPLACED = {
+    "a folder by a file": ("rm -r src; echo x > src", ["a.txt", "src"]),
+    "a folder by a link": ("rm -r src; ln -s /etc src", ["a.txt", "src"]),
+    "a folder by a link to its like": ("mv src new; ln -s new src", ["a.txt", "new/b.py", "src"]),
+    "a file by a folder": ("rm a.txt; mkdir a.txt; echo x > a.txt/c", ["a.txt/c", "src/b.py"]),
+    "a folder by a pipe": ("rm -r src; mkfifo src", ["a.txt"]),
+}
+
+
+@needs_namespaces
+@pytest.mark.parametrize("what", REPLACED)
+def test_what_stands_in_the_place_of_a_folder_is_in_the_diff_and_undone(
+    what: str, tree: Path, tmp_path: Path
+) -> None:
+    command, expected = REPLACED[what]
+
+    async def work(box: Box) -> None:
+        await shell(box, command)
+        copy = tmp_path / "copy"
+        subprocess.run(["cp", "-r", tree, copy], check=True)
+        diff = await box.diff()
+        subprocess.run(["git", "apply", "-"], cwd=copy, input=diff.encode(), check=True)
+        files = [path for path in copy.rglob("*") if path.is_symlink() or path.is_file()]
+        assert sorted(str(path.relative_to(copy)) for path in files) == expected
+        await box.copy(box.tree, box.folder, await box.changes())
+        assert await box.diff() == ""
+        assert await box.read("src/b.py") == b"x = 1\n"
+
+    in_box(tree, work)
+
+
+@needs_namespaces
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a file system for it")
 def test_where_overlays_are_refused_the_tree_is_copied(tree: Path) -> None:
     async def work(box: Box) -> None:

@@ -9,7 +9,8 @@ import pytest
 from assay.checks import TestScript
 from assay.errors import DataError
 from assay.judge.dockerfiles import is_plain, made_tree, recipe_of
-from assay.judge.kinds.test_script import tree_of_script
+from assay.judge.kinds.find import demonstration_of
+from assay.judge.kinds.test_script import files_beside, tree_of_script
 from assay.tasks import load
 from assay.types import Task
 from tests.harbor_folders import FILES, TASK, harbor_folder, harbor_task
@@ -33,9 +34,26 @@ def test_a_folder_is_a_task_with_its_times_and_its_solution(tmp_path: Path) -> N
     task = harbor_task(tmp_path / "sum", **{"task.toml": TASK.replace("30.0", "45")})
     check = check_of(task)
     assert (task.id, task.prompt, task.language) == ("sum", FILES["instruction.md"], "shell_script")
-    assert task.reference == FILES["solution/solve.sh"]
+    assert check.solution == str(tmp_path / "sum" / "solution" / "solve.sh")
     assert (check.seconds, check.script_seconds, check.folder) == (45.0, 45.0, "/app")
     assert texts_of(tree_of_script(check))["numbers.txt"] == "1\n2\n3\n"
+
+
+def test_a_solution_that_uses_files_beside_it_is_no_demonstration(tmp_path: Path) -> None:
+    """No program has these files, and none that is judged guesses the reference."""
+    task = harbor_task(tmp_path / "sum")
+    assert FILES["solution/right.txt"] not in (task.reference or "").splitlines(keepends=True)
+    assert demonstration_of(task) is None
+    other = harbor_task(tmp_path / "other" / "sum", **{"solution/right.txt": "7\n"})
+    assert other.reference != task.reference
+    assert harbor_task(tmp_path / "sum").reference == task.reference
+    none: dict[str, str | None] = {"solution/right.txt": None}
+    (alone,) = load(f"harbor:{harbor_folder(tmp_path / 'alone', **none)}")
+    assert demonstration_of(alone) == alone.reference == FILES["solution/solve.sh"]
+    assert check_of(alone).solution == ""
+    variables = '[solution.env]\nRIGHT = "6"\n'
+    own = harbor_folder(tmp_path / "with", **none, **{"task.toml": variables})
+    assert demonstration_of(*load(f"harbor:{own}")) is None
 
 
 def test_folders_that_need_more_are_counted_and_the_others_are_tasks(
@@ -67,6 +85,12 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "no work folder": ({"environment/Dockerfile": "FROM debian\n"}, "its work folder is '/'"),
     "the system's folder": ({"environment/Dockerfile": "FROM debian\nWORKDIR /usr/lib/x\n"},
                             "the work folder /usr/lib/x, which is the system's"),
+    "the folder of tests": (
+        {"environment/Dockerfile": "FROM debian\nWORKDIR /tests\n"}, "the work folder /tests, which"
+    ),
+    "the folder of rewards": (
+        {"environment/Dockerfile": "FROM debian\nWORKDIR /logs/x\n"}, "the work folder /logs/x"
+    ),
     "left out files": ({"environment/.dockerignore": "*.md\n"}, ".dockerignore, which assay does"),
     "an image": (
         {"environment/Dockerfile": None, "task.toml": '[environment]\ndocker_image = "own/tb:1"\n'},
@@ -103,6 +127,8 @@ def test_a_folder_that_needs_more_than_files_says_what(what: str, tmp_path: Path
 
 WRONG = {
     "time": ('[verifier]\ntimeout_sec = "9"\n', "'timeout_sec' is '9'; make it a number"),
+    "endless time": ("[verifier]\ntimeout_sec = inf\n", "'timeout_sec' is inf; make it a number"),
+    "a long time": (f"[agent]\ntimeout_sec = 1{'0' * 400}\n", "up to 86400"),
     "no time": ("[agent]\ntimeout_sec = 0\n", "'timeout_sec' is 0"),
     "variables": ("[verifier.env]\nA = 1\n", "'env' has A = 1; make it a text"),
     "a table": ('verifier = "x"\n', "'verifier' is a str"),
@@ -124,9 +150,10 @@ def test_an_unpacked_work_folder_stands_for_an_image_with_its_packages(
     (trees / "sum").mkdir()
     (trees / "sum" / "Dockerfile").write_text("FROM x\n")
     monkeypatch.setenv("ASSAY_TREES", str(trees))
-    files = {"environment/Dockerfile": "FROM own/image\nRUN x\n"}
+    files = {"environment/Dockerfile": "FROM own/image\nRUN x\nWORKDIR /work\nWORKDIR own\n"}
     check = check_of(harbor_task(tmp_path / "sum", **files))
     assert check.roots == (str(trees / "sum.venv"),)
+    assert check.folder == "/work/own"
     assert texts_of(tree_of_script(check)) == {"Dockerfile": "FROM x\n"}
 
 
@@ -140,6 +167,7 @@ def test_without_a_dockerfile_the_environments_files_are_the_work_folder(tmp_pat
 
 
 COPIES = {
+    'EXPOSE 80\nLABEL a="b"\nCMD ["bash"]\nCOPY a.txt .': ["a.txt"],
     "COPY . .": ["Dockerfile", "a.txt", "b.txt", "d/c.txt", "d/e/f.txt"],
     "COPY a.txt b.txt x/": ["x/a.txt", "x/b.txt"],
     "COPY a.txt x": ["x"],
@@ -188,9 +216,49 @@ def test_nothing_outside_of_the_folder_is_copied(tmp_path: Path) -> None:
     assert (made_tree(environment, recipe_of(environment)) / "link").is_symlink()
 
 
-def test_a_link_among_the_tests_is_refused(tmp_path: Path) -> None:
-    from assay.judge.kinds.test_script import files_beside
+WRITTEN_THROUGH = {
+    "a link to a file": "COPY . /app\nCOPY a.txt /app/file\n",
+    "a link to a folder": "COPY . /app\nCOPY a.txt /app/folder/\n",
+    "a link on the way": "COPY . /app\nCOPY a.txt /app/folder/more/b.txt\n",
+    "a folder that is made": "COPY . /app\nWORKDIR /app/folder/made\n",
+    "a folder that is merged": "COPY . /app\nCOPY merged /app\n",
+    "a dead link": "COPY . /app\nCOPY a.txt /app/dead\n",
+}
 
+
+@pytest.mark.parametrize("what", WRITTEN_THROUGH)
+def test_nothing_is_written_through_a_link(what: str, tmp_path: Path) -> None:
+    """The tree is laid out by this process, which may write anywhere."""
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "keys").write_text("mine\n")
+    environment = tmp_path / "environment"
+    (environment / "merged" / "folder").mkdir(parents=True)
+    (environment / "a.txt").write_text("theirs\n")
+    (environment / "merged" / "folder" / "keys").write_text("theirs\n")
+    for name, target in (("file", host / "keys"), ("folder", host), ("dead", host / "new")):
+        (environment / name).symlink_to(target)
+    lines = f"FROM debian\nWORKDIR /app\n{WRITTEN_THROUGH[what]}"
+    (environment / "Dockerfile").write_text(lines)
+    with pytest.raises(DataError, match="is a link, to be written through"):
+        made_tree(environment, recipe_of(environment, "/app"))
+    assert texts_of(host) == {"keys": "mine\n"}
+    assert [path.name for path in host.rglob("*")] == ["keys"]
+
+
+@pytest.mark.parametrize(
+    "part", ["environment", "tests", "solution", "task.toml", "instruction.md", "tests/test.sh",
+             "solution/solve.sh", "environment/Dockerfile"],
+)  # fmt: skip
+def test_a_task_has_no_part_outside_of_its_folder(part: str, tmp_path: Path) -> None:
+    home = harbor_folder(tmp_path / "sum")
+    (home / part).rename(tmp_path / "other")
+    (home / part).symlink_to(tmp_path / "other")
+    with pytest.raises(DataError, match=f"{part} leads out of the task's folder"):
+        load(f"harbor:{home}")
+
+
+def test_a_link_among_the_tests_is_refused(tmp_path: Path) -> None:
     home = harbor_folder(tmp_path / "sum")
     (home / "tests" / "more").symlink_to("/etc/passwd")
     with pytest.raises(DataError, match="more is no file of"):
@@ -201,7 +269,7 @@ def test_a_link_among_the_tests_is_refused(tmp_path: Path) -> None:
     ("image", "expected"),
     [("ubuntu", True), ("docker.io/library/debian:12", True), ("python:3.13-slim", True),
      ("ubuntu@sha256:0", True), ("own/ubuntu", False), ("ubuntu AS base", False),
-     ("ghcr.io/x/python:3", False), ("alpine", False)],
+     ("python:2.7", False), ("ghcr.io/x/python:3", False), ("alpine", False)],
 )  # fmt: skip
 def test_plain_images_are_known_by_name(image: str, expected: bool) -> None:
     assert is_plain(image) is expected

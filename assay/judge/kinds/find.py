@@ -12,6 +12,7 @@ from assay.errors import DataError
 from assay.judge.kinds.kind import KINDS, EachCheck, InWorker, Kind
 from assay.judge.worker_messages import LOADED
 from assay.plugin_code import source_of
+from assay.types import Task
 
 for file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
     import_module(f"assay.judge.kinds.{file.stem}")
@@ -20,6 +21,12 @@ for file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
 def kind_of(check: AnyCheck) -> Kind[Any]:
     """The kind of a check."""
     return KINDS[type(check)]
+
+
+def demonstration_of(task: Task) -> str | None:
+    """The program that SFT learns where a task has no demonstrations; None without one."""
+    first = task.checks[:1]
+    return kind_of(first[0]).demonstration(first[0], task) if first else task.reference
 
 
 def family(check: AnyCheck) -> type[Any]:

@@ -141,6 +141,10 @@ class Kind(ABC, Generic[C]):
         """A program that always gives the right answer; None where that is not known."""
         return None
 
+    def demonstration(self, check: C, task: Task) -> str | None:
+        """The program that SFT learns where the task has no demonstrations; None without one."""
+        return task.reference
+
     def cheats(self, check: C, task: Task) -> dict[str, str]:
         """Programs by name that no task may pass, for languages other than Python."""
         return {}

@@ -9,10 +9,11 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from assay.bounded import BoundedDict
 from assay.checks import RepositoryTests, TestScript
@@ -24,6 +25,7 @@ from assay.judge.kinds.repository import SHADOWED, change
 from assay.judge.kinds.repository_cheats import diff_of, read_cheats
 from assay.judge.kinds.workbench import Workbench
 from assay.judge.repository_tree import tree_of
+from assay.judge.shared_work import SharedWork
 from assay.judge.verdict import measured, unjudged
 from assay.judge.worker_messages import SETUP
 from assay.languages.shell_script import is_diff
@@ -43,21 +45,32 @@ FOLDER_MB = 256
 OUTPUT_BYTES = 65_536
 PARTS = 100
 """Checks that a task counts as whose reward lies between 0 and 1."""
-OF_PYTHON = ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini")
+OWN_FILES = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml",
+             "__pycache__", ".git")  # fmt: skip
+"""Names of files and folders that pytest, Python and git look for everywhere."""
+SHARED_SETTINGS = ("pyproject.toml", "setup.cfg", "tox.ini")
+"""Files that may have settings of pytest's among others."""
+LOOKED_AT = 16
+"""New files of these names that are read; more of them are taken out unread."""
+CUSTOMIZATIONS = ("sitecustomize", "usercustomize")
+OF_MODULES = (".py", ".pyc", ".pyd", ".so")
+OF_PACKAGES = (".pth", ".egg", ".egg-info", ".dist-info")
+"""Ends of names, in any case, by which Python and pytest find packages and their plug-ins."""
 CHEATS = read_cheats(Path(__file__).with_suffix(".toml"))
 LIMITS = {Ended.WALL: Verdict.TIMEOUT, Ended.MEMORY: Verdict.MEMORY}
 
 
-class SolutionChange(NamedTuple):
-    """What the solution does."""
+class WorkChange(NamedTuple):
+    """What a script makes of a work folder."""
 
     diff: str = ""
     paths: frozenset[str] = frozenset()
-    fault: str = ""
-    """Why it has no change, in words; empty where it has one."""
+    """Of files that it changes, where these can be listed."""
+    fault: Execution | None = None
+    """How it ended, where it has no diff."""
 
 
-class Graded(NamedTuple):
+class Grade(NamedTuple):
     """What came of a test script."""
 
     execution: Execution
@@ -65,94 +78,136 @@ class Graded(NamedTuple):
     """Whether it ended by itself and left no reward that can be used."""
 
 
-CHANGES: BoundedDict[tuple[TestScript, str, str], SolutionChange] = BoundedDict(512, 64)
-"""What solutions do, by what they read."""
-REWARDED: BoundedDict[tuple[TestScript, str, str], bool] = BoundedDict(512, 8)
-"""Whether a script gives the solution a reward, by what both read."""
+Key = tuple[TestScript, str, str]
+"""A check, its solution, and the contents of what both read."""
+CHANGES: BoundedDict[Key, WorkChange] = BoundedDict(512, 64)
+"""What solutions do. Nothing clears it before the process ends."""
+HAS_REWARD: BoundedDict[Key, bool] = BoundedDict(512, 8)
+"""Whether a script gives the solution a reward. Nothing clears it before the process ends."""
+IN_FLIGHT: SharedWork[tuple[int, int, Key], Any] = SharedWork(512, 64)
+"""What is being found out for one of these, by the loop that waits, until then."""
+V = TypeVar("V")
 
 
 async def judge(workbench: Workbench, check: TestScript, reference: str, program: str) -> Execution:
     """The execution of a program. Where a script leaves no reward, and none for the solution
     either, the task is at fault. Raises SandboxError.
     """
-    graded = await grade(workbench, check, reference, program)
-    if not (graded.lacks_reward and reference):
-        return graded.execution
-    key = check, reference, await asyncio.to_thread(contents_of, check)
-    if key not in REWARDED:
-        right = graded
-        if program != reference:
-            right = await grade(workbench, check, reference, reference)
-        REWARDED[key] = not right.lacks_reward
-    if REWARDED[key]:
-        return graded.execution
-    why = f"the solution gets no reward either: {graded.execution.detail}"
+    result = await grade(workbench, check, reference, program)
+    if not (result.lacks_reward and reference):
+        return result.execution
+
+    async def has_reward() -> bool:
+        if program == reference:
+            return False
+        return not (await grade(workbench, check, reference, reference)).lacks_reward
+
+    if await ask_once(HAS_REWARD, check, reference, has_reward):
+        return result.execution
+    why = f"the solution gets no reward either: {result.execution.detail}"
     return replace(
-        graded.execution, verdict=Verdict.UNJUDGED, cause=Cause.TASK, detail=f"{SETUP}{why}"
+        result.execution, verdict=Verdict.UNJUDGED, cause=Cause.TASK, detail=f"{SETUP}{why}"
     )
 
 
-async def grade(workbench: Workbench, check: TestScript, reference: str, program: str) -> Graded:
+async def ask_once(
+    store: BoundedDict[Key, V], check: TestScript, reference: str, find: Callable[[], Awaitable[V]]
+) -> V:
+    """What `find` says of a solution, asked once for the contents that it read; those who ask
+    meanwhile wait for it. Raises what it raises, and DataError.
+    """
+    key = check, reference, await asyncio.to_thread(contents_of, check)
+    if key in store:
+        return store[key]
+    place = id(store), id(asyncio.get_running_loop()), key
+
+    async def find_once() -> V:
+        try:
+            answer = await find()
+            if await asyncio.to_thread(contents_of, check) == key[-1]:
+                store[key] = answer
+            return answer
+        finally:
+            IN_FLIGHT.pop(place, None)
+
+    return cast("V", await IN_FLIGHT.get_or_make(place, find_once))
+
+
+async def grade(workbench: Workbench, check: TestScript, reference: str, program: str) -> Grade:
     """Run the test script on what a program makes of the work folder. Raises SandboxError."""
     try:
-        right = await right_change(workbench, check, reference)
-        diff = program
-        if program == reference:
-            if right.fault:
-                return Graded(Execution(Verdict.ERROR, detail=right.fault, total=1))
-            diff = right.diff
+        right = WorkChange()
+        if reference:
+            solve = partial(change_by, workbench, check, reference, is_right=True)
+            right = await ask_once(CHANGES, check, reference, solve)
+        mine = WorkChange(program)
+        if reference and program == reference:
+            mine = right
         elif program.strip() and not is_diff(program):
             is_right = program.strip() == reference.strip()  # as `assay check` runs it again
-            diff, _, stopped = await changed_by(workbench, check, program, is_right)
-            if stopped is not None:
-                return Graded(stopped)
-        async with workbench.box(await test_spec_of(check)) as box:
-            if diff.strip() and (fault := await change(box, diff)):
-                return Graded(Execution(Verdict.COMPILE, detail=fault, total=1))
-            if reference and not right.fault:
-                await restore(box, right.paths)
-            return await tested(box, check)
+            mine = await change_by(workbench, check, program, is_right)
+        if mine.fault is not None:
+            return Grade(mine.fault)
+        spec = await test_spec_of(check)
+        async with workbench.box(spec) as box:
+            await make_folders(box, REWARDS, f"{LOGS}/agent", f"{LOGS}/artifacts")
+            fault = await fault_of_change(box, mine.diff)
+            if reference and fault is None:
+                fault = await fault_of_restoring(box, spec.tree, right.paths)
+            if fault is not None:
+                return Grade(fault)
+            return await run_tests(box, check)
     except TimeoutError as error:
         raise SandboxError(str(error)) from None
     except DataError as error:
-        return Graded(unjudged(Cause.TASK, f"{SETUP}{error}"))
+        return Grade(unjudged(Cause.TASK, f"{SETUP}{error}"))
     except UnicodeEncodeError as error:
         detail = f"the script is no text: {error.reason}"
-        return Graded(Execution(Verdict.COMPILE, detail=detail, total=1))
+        return Grade(Execution(Verdict.COMPILE, detail=detail, total=1))
     except OSError as error:
-        return Graded(Execution(Verdict.ERROR, detail=str(error), total=1))
+        return Grade(Execution(Verdict.ERROR, detail=str(error), total=1))
 
 
-async def right_change(workbench: Workbench, check: TestScript, reference: str) -> SolutionChange:
-    """What the solution does; nothing where there is none. Raises SandboxError, OSError,
-    DataError.
+async def fault_of_change(box: Box, diff: str) -> Execution | None:
+    """Change the work folder of a box by a diff. What comes of that where it cannot be done. Raises
+    SandboxError.
     """
-    if not reference:
-        return SolutionChange()
-    key = check, reference, await asyncio.to_thread(contents_of, check)
-    if key not in CHANGES:
-        try:
-            diff, paths, stopped = await changed_by(workbench, check, reference, is_right=True)
-        except TimeoutError:
-            raise
-        except OSError as error:  # its change is too large, or the box is full
-            return SolutionChange(fault=f"the solution: {error}")
-        if stopped is not None:
-            return SolutionChange(fault=f"the solution: {stopped.verdict}: {stopped.detail}")
-        CHANGES[key] = SolutionChange(diff, frozenset(paths))
-    return CHANGES[key]
+    try:
+        fault = await change(box, diff) if diff.strip() else ""
+    except OSError as error:
+        return failure(error)
+    return Execution(Verdict.COMPILE, detail=fault, total=1) if fault else None
 
 
-async def changed_by(
+async def fault_of_restoring(
+    box: Box, tree: Path, right_paths: Collection[str]
+) -> Execution | None:
+    """As `restore`. What comes of a program of whose files that cannot be done."""
+    try:
+        await restore(box, tree, right_paths)
+    except OSError as error:
+        return failure(error)
+    return None
+
+
+def failure(error: OSError) -> Execution:
+    """The execution of a program of whose files nothing can be made: too many, or too large."""
+    verdict = Verdict.TIMEOUT if isinstance(error, TimeoutError) else Verdict.ERROR
+    return Execution(verdict, detail=str(error), total=1)
+
+
+async def change_by(
     workbench: Workbench, check: TestScript, script: str, is_right: bool = False
-) -> tuple[str, list[str], Execution | None]:
-    """What a script makes of the work folder, as a diff and as paths; and how it ended that ran
-    into a limit. is_right: whether it is the solution's, which alone sees the files of that. Raises
-    SandboxError, OSError, DataError.
+) -> WorkChange:
+    """What a script makes of the work folder. is_right: whether it is the solution's, which alone
+    sees the files of that, and may be a diff. Raises SandboxError, OSError, DataError.
     """
     spec, variables = await work_spec_of(check), {"DEBIAN_FRONTEND": "noninteractive"}
     async with workbench.box(spec._replace(writable=(LOGS, SOLUTION))) as box:
         await make_folders(box, f"{LOGS}/agent")
+        if is_right and not check.solution and is_diff(script):
+            fault = await fault_of_change(box, script)
+            return await change_in(box, fault, is_right)
         if is_right and check.solution:
             await lay_out(box, Path(check.solution), SOLUTION)
             name = f"{SOLUTION}/{Path(check.solution).name}"
@@ -161,11 +216,25 @@ async def changed_by(
             files = {"script.sh": script.encode("utf-8", "surrogateescape")}
             await box.write(files, files, folder=box.temporary)
             name = f"{box.temporary}/script.sh"
-        result = await run_script(box, name, check.script_seconds, variables)
+        result, fault = await run_script(box, name, check.script_seconds, variables), None
         if result.ended in LIMITS:
-            stopped = Execution(LIMITS[result.ended], detail=result.detail, total=1)
-            return "", [], measured(result, stopped, result.stdout)
-        return await box.diff(), await box.changes(), None
+            fault = Execution(LIMITS[result.ended], detail=result.detail, total=1)
+            fault = measured(result, fault, result.stdout)
+        return await change_in(box, fault, is_right)
+
+
+async def change_in(box: Box, fault: Execution | None, is_right: bool) -> WorkChange:
+    """The change that a script has left. fault: how it ended, if not well. Raises SandboxError."""
+    diff, paths = "", frozenset[str]()
+    try:
+        paths = frozenset(await box.changes())
+        diff = await box.diff()
+    except OSError as error:
+        fault = fault or failure(error)
+    if fault and is_right:
+        detail = f"the solution: {fault.verdict}: {fault.detail}"
+        fault = replace(fault, verdict=Verdict.ERROR, cause=None, detail=detail)
+    return WorkChange("" if fault else diff, paths, fault)
 
 
 async def make_folders(box: Box, *folders: str) -> None:
@@ -175,21 +244,22 @@ async def make_folders(box: Box, *folders: str) -> None:
         raise SandboxError(f"a box lacks {folders[0]}: {done.stdout.decode(errors='replace')}")
 
 
-async def tested(box: Box, check: TestScript) -> Graded:
+async def run_tests(box: Box, check: TestScript) -> Grade:
     """Bring the tests into a box, which has nothing of the program beside the work folder, and run
     their script. Raises SandboxError, OSError, DataError.
     """
-    await box.run(("find", LOGS, TESTS, box.temporary, "/dev/shm", "-mindepth", "1", "-delete"))
-    await make_folders(box, REWARDS, f"{LOGS}/agent", f"{LOGS}/artifacts")
+    folders = LOGS, TESTS, box.temporary, "/dev/shm"
+    of_logs = "(", "-not", "-type", "d", "-o", "-not", "-path", f"{LOGS}/*", ")"
+    await box.run(("find", *folders, "-mindepth", "1", *of_logs, "-delete"))
     await lay_out(box, Path(check.test_script), TESTS)
     name = f"{TESTS}/{Path(check.test_script).name}"
     result = await run_script(box, name, check.seconds, check.test_environment)
     if result.ended is not Ended.EXITED:
         verdict = LIMITS.get(result.ended, Verdict.ERROR)
         stopped = Execution(verdict, detail=f"the test script: {result.detail}", total=1)
-        return Graded(measured(result, stopped, result.stdout))
-    execution = await rewarded(box)
-    return Graded(measured(result, execution, result.stdout), lacks_reward=not execution.tests)
+        return Grade(measured(result, stopped, result.stdout))
+    execution = await execution_in(box)
+    return Grade(measured(result, execution, result.stdout), lacks_reward=not execution.tests)
 
 
 async def run_script(box: Box, name: str, seconds: float, variables: Mapping[str, str]) -> Result:
@@ -230,22 +300,63 @@ def files_beside(script: Path) -> tuple[dict[str, bytes], set[str]]:
     return files, executable
 
 
-async def restore(box: Box, right_paths: Collection[str]) -> None:
-    """Undo what Python and pytest would run by themselves in the work folder, and what stands there
-    in the place of their modules, but for paths of a right change. Raises OSError.
+async def restore(box: Box, tree: Path, right_paths: Collection[str]) -> None:
+    """Undo what Python and pytest would run by themselves in the work folder, and new files that
+    stand there in the place of their modules, but for paths of a right change. Raises OSError.
     """
-    changed = set(await box.changes()).difference(right_paths)
-    await box.copy(box.tree, box.folder, sorted(filter(runs_by_itself, changed)))
+    paths, shared = list[str](), list[str]()
+    for path in sorted(set(await box.changes()).difference(right_paths)):
+        is_old = os.path.lexists(tree / path)
+        is_shared = path.rpartition("/")[2] in SHARED_SETTINGS
+        if runs_by_itself(path) or (is_shared and is_old):
+            paths.append(path)
+        elif is_shared:
+            shared.append(path)
+        elif stands_for_a_module(path) and not is_old:
+            paths.append(path)
+    of_pytest = [path for path in shared[:LOOKED_AT] if await may_name_pytest(box, path)]
+    await box.copy(box.tree, box.folder, [*paths, *of_pytest, *shared[LOOKED_AT:]])
 
 
 def runs_by_itself(path: str) -> bool:
-    """Whether a file of the work folder has a name for which Python or pytest look there."""
-    folder, _, name = path.rpartition("/")
-    module = folder if name.startswith("__init__.") else "" if folder else name
-    return name in OF_PYTHON or module.partition(".")[0] in SHADOWED or name.endswith(".pth")
+    """Whether Python, pytest or git look for a name of this path wherever it stands."""
+    return any(
+        part in OWN_FILES
+        or part.lower().endswith(OF_PACKAGES)
+        or (part.partition(".")[0] in CUSTOMIZATIONS and may_be_imported(part))
+        for part in path.split("/")
+    )
 
 
-async def rewarded(box: Box) -> Execution:
+def stands_for_a_module(path: str) -> bool:
+    """Whether a file at the top of the work folder may be imported in the place of a module of
+    Python's or of pytest's, or makes a folder such a package.
+    """
+    top, _, below = path.partition("/")
+    if top.partition(".")[0] not in SHADOWED:
+        return False
+    return may_be_imported(top) if not below else below.partition(".")[0] == "__init__"
+
+
+def may_be_imported(name: str) -> bool:
+    """Whether a file of this name is a module; a link without a suffix may be a package."""
+    return "." not in name or name.endswith(OF_MODULES)
+
+
+async def may_name_pytest(box: Box, path: str) -> bool:
+    """Whether a file may have settings of pytest's: it has the word, or a character of TOML's by
+    which that may be written. Raises TimeoutError.
+    """
+    try:
+        text = await box.read(path)
+    except TimeoutError:
+        raise
+    except OSError:
+        return True
+    return b"pytest" in text or b"\\" in text
+
+
+async def execution_in(box: Box) -> Execution:
     """The execution that the reward decides; an error without tests where there is none. Raises
     SandboxError.
     """
@@ -257,8 +368,6 @@ async def rewarded(box: Box) -> Execution:
     try:
         text = (await box.read(file, REWARD_BYTES)).decode()
         return of_rewards(rewards_in(text, is_json=file.endswith(".json")))
-    except TimeoutError as error:
-        raise SandboxError(str(error)) from None
     except (OSError, ValueError, RecursionError) as error:
         detail = f"{PurePosixPath(file).name} cannot be used: {error}"
         return Execution(Verdict.ERROR, detail=detail, total=1)
@@ -291,7 +400,7 @@ def of_rewards(rewards: Mapping[str, float]) -> Execution:
     if reward >= 1:
         return Execution(Verdict.PASS, 1, 1, forgeable=True, tests=tests)
     total = PARTS if reward > 0 else 1
-    passed = min(int(reward * PARTS), PARTS - 1) if reward > 0 else 0
+    passed = min(math.floor(round(reward * PARTS, 6)), PARTS - 1) if reward > 0 else 0
     return Execution(
         Verdict.WRONG, passed, total, f"the reward is {reward:g}", forgeable=passed > 0, tests=tests
     )
@@ -348,6 +457,10 @@ class TestScripts(InTree[TestScript], judges=TestScript):
     def surroundings(self, check: TestScript) -> str:
         """The contents of the folders that it names. Raises DataError."""
         return contents_of(check)
+
+    def demonstration(self, check: TestScript, task: Task) -> str | None:
+        """The solution, unless it needs files that no program has."""
+        return None if check.solution else task.reference
 
     def cheats(self, check: TestScript, task: Task) -> dict[str, str]:
         """Changes that do nothing of what is asked."""
