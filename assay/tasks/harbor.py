@@ -29,8 +29,13 @@ from assay.tasks.repository import ids
 from assay.tasks.rows import Row
 from assay.types import Task, TestScript
 
-FETCHES = ("curl ", "wget ", "apt-get ", "pip install", "uvx ")
+FETCHES = re.compile(
+    r"(?<![\w./-])(curl|wget|apt(?:-get)? +(?:update|install)|pip3? +install|npm +(?:ci|install)"
+    r"|git +clone|uvx|uv +(?:run +--with|pip +install|add|sync))(?![\w-])"
+)
 """What a test script that needs a network calls."""
+NEAR = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?![\w.-])")
+"""Addresses that a box has."""
 OWN_PARTS = ("task.toml", "instruction.md", "environment", "environment/Dockerfile", "tests",
              "tests/test.sh", "solution", "solution/solve.sh")  # fmt: skip
 """Files and folders that a task has itself."""
@@ -171,9 +176,10 @@ def require_a_box(row: Row, tables: Mapping[str, Row]) -> None:
             raise NeededError(f"the services of environment/{service}")
     if not row.text("script"):
         raise NeededError("a script tests/test.sh, and has none")
-    for word in FETCHES:
-        if word in row.text("script"):
-            raise NeededError(f"a network: tests/test.sh calls {word.strip()}")
+    for line in row.text("script").splitlines():
+        is_near = NEAR.search(line) is not None
+        if not line.lstrip().startswith("#") and not is_near and (call := FETCHES.search(line)):
+            raise NeededError(f"a network: tests/test.sh calls {' '.join(call[1].split())}")
 
 
 def _recipe(environment: Path, table: Row) -> Recipe:

@@ -98,6 +98,8 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "services": ({"environment/docker-compose.yaml": "services: {}\n"}, "the services of"),
     "a network": ({"tests/test.sh": "curl -L x | sh\n"}, "a network: tests/test.sh calls curl"),
+    "a package": ({"tests/test.sh": "cd x && pip3  install y\n"}, "test.sh calls pip3 install"),
+    "a clone": ({"tests/test.sh": "git clone x\n"}, "a network: tests/test.sh calls git clone"),
     "no script": ({"tests/test.sh": None}, "a script tests/test.sh, and has none"),
     "steps": ({"task.toml": '[[steps]]\nname = "a"\n'}, "several steps"),
     "another box": (
@@ -123,6 +125,18 @@ def test_a_folder_that_needs_more_than_files_says_what(what: str, tmp_path: Path
     with pytest.raises(DataError, match=f"harbor: sum needs .*{why}") as caught:
         load(f"harbor:{harbor_folder(tmp_path / 'sum', **files)}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# no pip install is needed", "curl -s http://localhost:8000/", "wget http://127.0.0.1/x",
+        "./curl x", "git status", "apt --version", "my-wget x", "echo uvxy",
+    ],
+)  # fmt: skip
+def test_a_script_that_needs_no_network_is_taken(line: str, tmp_path: Path) -> None:
+    files = {"tests/test.sh": f"{line}\necho 1 > /logs/verifier/reward.txt\n"}
+    assert len(load(f"harbor:{harbor_folder(tmp_path / 'sum', **files)}")) == 1
 
 
 WRONG = {
