@@ -12,7 +12,7 @@ from assay.config.sections import RunSettings
 from assay.environments import repository_tests
 from assay.errors import SettingsError
 from assay.evaluate.overlap import also_trained_on
-from assay.judge.kinds.find import demonstration_of, kind_of
+from assay.judge.kinds.find import kind_of
 from assay.policy.load_model import pick_device
 from assay.policy.onednn import has_bfloat16
 from assay.policy.source import ModelFacts
@@ -140,7 +140,10 @@ def _length(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> f
 
 
 def _demonstrations(tasks: Sequence[Task]) -> int:
-    return sum(len(task.demonstrations) or demonstration_of(task) is not None for task in tasks)
+    """At most how many: a reference that no model can write counts too, since only its kind of test
+    tells it apart.
+    """
+    return sum(len(task.demonstrations) or task.reference is not None for task in tasks)
 
 
 def _slow_in_bfloat16(device: str) -> bool:
