@@ -102,15 +102,17 @@ class Probe:
                 return text
         return None
 
+    def with_ids(self, arguments: Any, content: str | None) -> list[str | None]:
+        """The renderings of calls and results with short ids, with long ones, and with none."""
+        return [self.calls(arguments, content, ids, answered=True) for ids in (NINE, LONG, ())]
+
     def ids(
         self, arguments: Any, content: str | None
     ) -> Literal["free", "required", "nine_characters"]:
         """What the template asks of ids: it refuses others, or cannot tell results apart that have
         none.
         """
-        nine, long, none = (
-            self.calls(arguments, content, ids, answered=True) for ids in (NINE, LONG, ())
-        )
+        nine, long, none = self.with_ids(arguments, content)
         if nine is None:
             return "free"
         if long is None:
@@ -126,12 +128,10 @@ class Probe:
         result = {"role": "tool", "name": NAME, "tool_call_id": NINE[0], "content": RESULT}
         talk = [ASK, text, result, text, result]
         behind_text = _rendered(self.tokenizer, talk, self.tools) or ""
-        behind_calls = self.calls(arguments, content, answered=True) or ""
+        nine, long, none = self.with_ids(arguments, content)
+        behind_calls = nine or ""
         is_shown = behind_text.count(RESULT) == 2
         ends = [text.rpartition(RESULT)[2] for text in (behind_text, behind_calls)]
-        nine, long, none = (
-            self.calls(arguments, content, ids, answered=True) for ids in (NINE, LONG, ())
-        )
         is_numbered = none is not None and nine == long != none
         is_same = is_shown and ends[0] == ends[1] and not is_numbered
         return RESULT in behind_calls and not is_same
