@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from pwd import getpwuid
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 RELEASE = "0.4."
 START = os.environ.get("ASSAY_START") or str(Path.cwd())
@@ -157,31 +156,30 @@ async def play(config: Any) -> dict[str, Any]:
     return episode.model_dump(include=fields)
 
 
-def play_at(address: str) -> dict[str, Any]:
-    """The same by the server at an address, which gets the endpoint's URL with the key in it. What
-    it sends of a trace is what changed.
-    """
+def url_with_key() -> str:
+    """The endpoint's URL for a server, whose environment does not have the rollout's key."""
+    url = os.environ["OPENAI_BASE_URL"].removesuffix("/v1")
+    return f"{url}/rollout/{os.environ['OPENAI_API_KEY']}/v1"
+
+
+def play_at(address: str, url: str) -> dict[str, Any]:
+    """The episode, played by the server at an address. It sends what changes in the traces."""
     import msgpack
     import zmq
 
-    url = os.environ["OPENAI_BASE_URL"].removesuffix("/v1")
-    client = {
-        "type": "eval", "api_key_var": "",
-        "base_url": f"{url}/rollout/{os.environ['OPENAI_API_KEY']}/v1",
-    }  # fmt: skip
+    client = {"type": "eval", "base_url": url, "api_key_var": ""}
     request = {"task_data": task_data(), "client": client, "model": "policy", "sampling": {}}
-    socket = connected(address)
-    link = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    socket, link = connected(address)
     socket.send_multipart([b"rollout", b"run", msgpack.packb(request)])
-    traces: dict[str, Any] = {}
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(link, zmq.POLLIN)
+    traces: dict[str, Any] = {}
     while True:
         if socket not in dict(poller.poll()):
-            end(lost=f"the server at {address} ended, or its connection")
-        _, kind, data = socket.recv_multipart()
-        it = msgpack.unpackb(data, strict_map_key=False)
+            end(lost=f"the server at {address} is gone")
+        _, kind, packed = socket.recv_multipart()
+        it = msgpack.unpackb(packed, strict_map_key=False)
         if kind == b"delta":
             add(it, traces)
         elif it["success"]:
@@ -191,22 +189,23 @@ def play_at(address: str) -> dict[str, Any]:
             end(**{"lost" if was_called else "broken": f"the server at {address}: {it['error']}"})
 
 
-def connected(address: str) -> Any:
-    """A socket that has found a server of verifiers at an address."""
+def connected(address: str) -> tuple[Any, Any]:
+    """A socket with a server of verifiers, and one that says when the server is gone."""
     import zmq
     from zmq.utils.monitor import recv_monitor_message
 
     socket = zmq.Context().socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
-    link = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CLOSED)
+    link = socket.get_monitor_socket(
+        zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+    )
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
-        end(broken=f"{address} is no address: {error}")
+        end(broken=f"{address} is no address of a server: {error}")
     if recv_monitor_message(link)["event"] != zmq.EVENT_HANDSHAKE_SUCCEEDED:
         end(broken=f"no server is at {address}: start examples/agents/verifiers_server.py there")
-    socket.disable_monitor()
-    return socket
+    return socket, link
 
 
 def add(delta: dict[str, Any], traces: dict[str, Any]) -> None:
@@ -220,8 +219,8 @@ def add(delta: dict[str, Any], traces: dict[str, Any]) -> None:
     trace |= {name: it for name, it in delta.get("set", {}).items() if name in READ}
 
 
-def report(episode: dict[str, Any]) -> NoReturn:
-    """What verifiers says of an episode, as assay reads it."""
+def report(episode: dict[str, Any], url: str) -> NoReturn:
+    """What verifiers says of an episode, as assay reads it. The policy's seat calls the URL."""
     traces = episode["traces"]
     errors = [*episode["errors"], *(error for trace in traces for error in trace["errors"])]
     whats = [f"{error['type']}: {error['message']}" for error in errors]
@@ -235,11 +234,7 @@ def report(episode: dict[str, Any]) -> NoReturn:
             end(broken=what)
     if errors or not episode["ok"]:
         end(lost=whats[-1] if errors else "the episode failed")
-    host = urlsplit(os.environ["OPENAI_BASE_URL"]).netloc
-    ours = [
-        trace for trace in traces
-        if urlsplit(trace["agent"]["config"]["client"]["base_url"]).netloc == host
-    ]  # fmt: skip
+    ours = [trace for trace in traces if trace["agent"]["config"]["client"]["base_url"] == url]
     for trace in ours:
         if not trace["agent"]["trainable"]:
             name = trace["agent"]["name"]
@@ -264,8 +259,9 @@ def main() -> None:
         with os.fdopen(report_fd, "w") as file:
             for row in rows(parsed(words)):
                 file.write(json.dumps(row) + "\n")
-    elif what == "play" and "://" in words[0]:
-        report(play_at(*words))
+    elif what == "play" and "://" in "".join(words[:1]):
+        url = url_with_key()
+        report(play_at(words[0], url), url)
     elif what == "play":
         import asyncio
 
@@ -277,7 +273,7 @@ def main() -> None:
             episode = asyncio.run(play(config))
         except SystemExit as error:
             end(lost=f"the environment ended its process: {error.code}")
-        report(episode)
+        report(episode, os.environ["OPENAI_BASE_URL"])
     else:
         sys.exit("say `tasks TASKSET`, which writes the tasks, or `play TASKSET`, as a run does")
 

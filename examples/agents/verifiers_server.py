@@ -58,7 +58,7 @@ def serve(address: str, config: Any) -> None:
             return ModelContext(model, config.client.model_copy(update=endpoint), config.sampling)
 
     share_connections()
-    server = RunServer(config.env, address.replace("tcp://localhost", "tcp://127.0.0.1"))
+    server = RunServer(config.env, address)
     os.write(report_fd, f"{server.address}\n".encode())
     asyncio.run(server.run())
 
