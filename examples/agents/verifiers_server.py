@@ -68,7 +68,8 @@ def main() -> None:
     if len(sys.argv) < 3 or "://" not in sys.argv[1]:
         sys.exit("say where to listen and what to serve: tcp://127.0.0.1:5000 TASKSET")
     prepare()
-    # asyncio ends the rollouts on this one
+    # asyncio ends the rollouts on SIGINT, which a shell's job in the background ignores
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     serve(sys.argv[1], parsed(sys.argv[2:]))
 

@@ -292,7 +292,7 @@ def test_a_seat_that_is_not_trained_needs_a_model_of_its_own(start: Path, cat: T
     [
         (WORDS.replace("return float(", "return [][0] or ("), "TaskError"),
         (WORDS.replace("@vf.reward", "@vf.metric").replace("(weight=0.25)", ""), "no reward"),
-        (WORDS.replace("async with openai", "raise OSError(9); async with openai"), "HarnessError"),
+        (WORDS.replace("messages = [{", "raise OSError(9); messages = [{", 1), "HarnessError"),
     ],
     ids=["reward raises", "no reward", "no call"],
 )
