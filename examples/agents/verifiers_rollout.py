@@ -8,9 +8,11 @@ The words after `tasks` and `play` are those of `vf-eval`. First the tasks, then
     name = "program"
     command = [".venv-agents/verifiers/bin/python", "examples/agents/verifiers_rollout.py",
                "play", "words", "--env.agent.runtime.type", "subprocess"]
+
+So each rollout imports verifiers. `play tcp://127.0.0.1:5000` does not: there verifiers_server.py
+plays the rollouts of a run.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -27,6 +29,8 @@ SHOWN = 2000
 """Characters of a reason."""
 PLAYED = 0.8
 """The share of the rollout's time in which the policy plays; the rest is for scoring."""
+READ = ("agent", "calls", "errors", "rewards", "stop_condition")
+"""What is read of a trace."""
 
 # What others print goes to standard error, and no program that is started here gets this.
 report_fd = int(os.environ.pop("ASSAY_REPORT_FD", 0)) or os.dup(1)
@@ -107,6 +111,14 @@ def rows(config: Any) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
+def task_data() -> Any:
+    """What assay says of the task."""
+    file = Path(os.environ["ASSAY_TASK_DATA"])
+    data = json.loads(file.read_text())
+    file.unlink()  # it may hold the answer
+    return data
+
+
 def with_budget(env: Any) -> Any:
     """The environment's configuration with the rollout's budget as the limits of the seats that the
     policy plays: verifiers ends them in time, and scores what there is.
@@ -127,52 +139,116 @@ def with_budget(env: Any) -> Any:
     return env.model_copy(update=seats)
 
 
-async def play(config: Any) -> Any:
+async def play(config: Any) -> dict[str, Any]:
     """The episode of the task that assay gives, with assay's endpoint as the model."""
     import verifiers.v1 as vf
     from verifiers.v1.clients import ModelContext
 
-    file = Path(os.environ["ASSAY_TASK_DATA"])
-    data = json.loads(file.read_text())
-    file.unlink()  # it may hold the answer
     env = vf.load_environment(with_budget(config.env))
     kind = type(env.taskset).task_type()
-    task = kind(kind.data_type().model_validate(data), env.config.taskset.task)
+    task = kind(kind.data_type().model_validate(task_data()), env.config.taskset.task)
     endpoint = {"base_url": os.environ["OPENAI_BASE_URL"], "api_key_var": "OPENAI_API_KEY"}
     client = config.client.model_copy(update=endpoint)
     (slot,) = env.slots(task)
     async with env.serving():
-        return await env.run_slot(slot, ModelContext("policy", client, config.sampling))
+        episode = await env.run_slot(slot, ModelContext("policy", client, config.sampling))
+    fields = {"ok": True, "errors": True, "traces": {"__all__": set(READ)}}
+    return episode.model_dump(include=fields)
 
 
-def report(episode: Any) -> NoReturn:
-    """What verifiers says of an episode, as assay reads it."""
-    traces = episode.traces
-    errors = [*episode.errors, *(error for trace in traces for error in trace.errors)]
-    if episode.ok and errors:  # the replies of an attempt that failed would be paid too
-        end(lost=f"verifiers tried it again after {errors[0].type}: {errors[0].message}")
-    for error in errors:
-        what = f"{error.type}: {error.message}"
-        never_called = error.type == "HarnessError" and not any(trace.calls for trace in traces)
-        if error.type in OF_THE_USER or never_called:
+def url_with_key() -> str:
+    """The endpoint's URL for a server, whose environment does not have the rollout's key."""
+    url = os.environ["OPENAI_BASE_URL"].removesuffix("/v1")
+    return f"{url}/rollout/{os.environ['OPENAI_API_KEY']}/v1"
+
+
+def play_at(address: str, url: str) -> dict[str, Any]:
+    """The episode, played by the server at an address. It sends what changes in the traces."""
+    import msgpack
+    import zmq
+
+    client = {"type": "eval", "base_url": url, "api_key_var": ""}
+    request = {"task_data": task_data(), "client": client, "model": "policy", "sampling": {}}
+    socket, link = connected(address)
+    socket.send_multipart([b"rollout", b"run", msgpack.packb(request)])
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLIN)
+    poller.register(link, zmq.POLLIN)
+    traces: dict[str, Any] = {}
+    while True:
+        if socket not in dict(poller.poll()):
+            end(lost=f"the server at {address} is gone")
+        _, kind, packed = socket.recv_multipart()
+        it = msgpack.unpackb(packed, strict_map_key=False)
+        if kind == b"delta":
+            add(it, traces)
+        elif it["success"]:
+            return {**it["head"], "traces": [traces[trace["id"]] for trace in it["traces"]]}
+        else:
+            was_called = any(trace["calls"] for trace in traces.values())
+            end(**{"lost" if was_called else "broken": f"the server at {address}: {it['error']}"})
+
+
+def connected(address: str) -> tuple[Any, Any]:
+    """A socket with a server of verifiers, and one that says when the server is gone."""
+    import zmq
+    from zmq.utils.monitor import recv_monitor_message
+
+    socket = zmq.Context().socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    link = socket.get_monitor_socket(
+        zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+    )
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        end(broken=f"{address} is no address of a server: {error}")
+    if recv_monitor_message(link)["event"] != zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        end(broken=f"no server is at {address}: start examples/agents/verifiers_server.py there")
+    return socket, link
+
+
+def add(delta: dict[str, Any], traces: dict[str, Any]) -> None:
+    """Bring the traces of an episode up to date with what its server sends."""
+    if delta.get("discard"):
+        del traces[delta["trace"]]
+        return
+    trace = traces.setdefault(delta["trace"], {"errors": [], "calls": []})
+    for name in ("errors", "calls"):
+        trace[name] += delta.get(name, ())
+    trace |= {name: it for name, it in delta.get("set", {}).items() if name in READ}
+
+
+def report(episode: dict[str, Any], url: str) -> NoReturn:
+    """What verifiers says of an episode, as assay reads it. The policy's seat calls the URL."""
+    traces = episode["traces"]
+    errors = [*episode["errors"], *(error for trace in traces for error in trace["errors"])]
+    whats = [f"{error['type']}: {error['message']}" for error in errors]
+    if episode["ok"] and errors:  # the replies of an attempt that failed would be paid too
+        end(lost=f"verifiers tried it again after {whats[0]}")
+    for error, what in zip(errors, whats, strict=True):
+        never_called = error["type"] == "HarnessError" and not any(
+            trace["calls"] for trace in traces
+        )
+        if error["type"] in OF_THE_USER or never_called:
             end(broken=what)
-    if errors or not episode.ok:
-        end(lost=f"{errors[-1].type}: {errors[-1].message}" if errors else "the episode failed")
-    url = os.environ["OPENAI_BASE_URL"]
-    ours = [trace for trace in traces if trace.agent.config.client.base_url == url]
+    if errors or not episode["ok"]:
+        end(lost=whats[-1] if errors else "the episode failed")
+    ours = [trace for trace in traces if trace["agent"]["config"]["client"]["base_url"] == url]
     for trace in ours:
-        if not trace.agent.trainable:
-            name = trace.agent.name
+        if not trace["agent"]["trainable"]:
+            name = trace["agent"]["name"]
             flags = f"--env.{name}.model and --env.{name}.client.base-url"
             end(broken=f"the seat {name!r} is not trained: give it a model of its own, {flags}")
     if len(ours) != 1:
         end(broken=f"the policy played {len(ours)} seats of an episode; assay trains one")
     (trace,) = ours
-    if not trace.rewards:
+    rewards = trace["rewards"]
+    if not rewards:
         end(broken="the environment has no reward")
-    if unscored := [name for name, reward in trace.rewards.items() if reward is None]:
-        end(lost=f"{unscored[0]!r} was not scored ({trace.stop_condition})")
-    end(reward=trace.reward)
+    if unscored := [name for name, reward in rewards.items() if reward is None]:
+        end(lost=f"{unscored[0]!r} was not scored ({trace['stop_condition']})")
+    end(reward=sum(reward["score"] * reward["weight"] for reward in rewards.values()))
 
 
 def main() -> None:
@@ -183,7 +259,12 @@ def main() -> None:
         with os.fdopen(report_fd, "w") as file:
             for row in rows(parsed(words)):
                 file.write(json.dumps(row) + "\n")
+    elif what == "play" and "://" in "".join(words[:1]):
+        url = url_with_key()
+        report(play_at(words[0], url), url)
     elif what == "play":
+        import asyncio
+
         try:
             config = parsed(words)
         except SystemExit as error:  # what cannot be imported, and options that are wrong
@@ -192,7 +273,7 @@ def main() -> None:
             episode = asyncio.run(play(config))
         except SystemExit as error:
             end(lost=f"the environment ended its process: {error.code}")
-        report(episode)
+        report(episode, os.environ["OPENAI_BASE_URL"])
     else:
         sys.exit("say `tasks TASKSET`, which writes the tasks, or `play TASKSET`, as a run does")
 
