@@ -18,7 +18,7 @@ from pathlib import Path
 from assay.judge import Judge
 from assay.make_tasks.bugs import Bug
 from assay.make_tasks.maker import Maker
-from assay.make_tasks.statement import Wording
+from assay.make_tasks.statement import IssueWording
 from assay.types import RepositoryTests
 
 ENDS = ("passed", "failed")
@@ -37,7 +37,7 @@ async def main(folder: Path, count: int) -> None:
     """Print the bugs a minute of both sides, and how many outcomes differ."""
     base = RepositoryTests(str(folder.resolve()), (), (), seconds=120)
     async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
-        maker = Maker(judge, folder.resolve().parent, base, 0, Wording())
+        maker = Maker(judge, folder.resolve().parent, base, 0, IssueWording())
         await maker.start(2)
         print(maker.report())
         seconds: dict[bool, list[float]] = {True: [], False: []}

@@ -52,9 +52,9 @@ MODULES = {
     " repository_cheats repository find",
     "judges": "terms service_client pool open_judge",
     "make_tasks": """
-        value_types edits diffs operators pairs failures commits trees visible call_recorder
-        snippet_runner one_process snippets trials asking bugs model_bugs statement reports maker
-        history packages
+        settings value_types edits diffs operators pairs failures commits trees visible
+        call_recorder snippet_runner one_process snippets trials asking bugs model_bugs statement
+        reports maker history packages
     """,
     "demonstrate": "changes script player rows demonstrate",
     "extract": "fences thoughts statements call_formats edits",

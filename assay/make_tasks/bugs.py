@@ -105,7 +105,7 @@ Candidate = Callable[[], Awaitable[Bug | Fate]]
 """Makes a bug, or says why there is none."""
 
 
-class Source(Protocol):
+class BugSource(Protocol):
     """Where the bugs of a tree come from."""
 
     def candidates(self, files: Mapping[str, SourceFile], random: Random) -> list[Candidate]:
@@ -116,7 +116,7 @@ class Operators:
     """Bugs by the operators: one of each by turns, at a random place."""
 
     def candidates(self, files: Mapping[str, SourceFile], random: Random) -> list[Candidate]:
-        """As Source."""
+        """As BugSource."""
         places: dict[str, list[Bug]] = defaultdict(list)
         for path, source in files.items():
             for operator, change in changes(source):

@@ -21,9 +21,10 @@ from assay.make_tasks.commits import Ancestor, Commit, Difference, git_folder
 from assay.make_tasks.diffs import line_edits
 from assay.make_tasks.edits import SourceFile
 from assay.make_tasks.maker import Maker
-from assay.make_tasks.statement import MessageWording
+from assay.make_tasks.statement import CommitWording
 from assay.make_tasks.trees import is_source, is_test, path_and_commit, read_tree
 from assay.sync import in_order
+from assay.syntax_trees import UNPARSABLE
 from assay.types import RepositoryTests
 
 MOST_COMMITS = 10_000
@@ -48,7 +49,7 @@ class OneBug:
         self._before = before
 
     def candidates(self, files: Mapping[str, SourceFile], random: Random) -> list[Candidate]:
-        """As Source."""
+        """As BugSource."""
         changed = [
             ChangedFile(path, line_edits(files[path].data, text), files[path].data)
             for path, text in sorted(self._before.items()) if path in files
@@ -56,7 +57,7 @@ class OneBug:
         return [partial(ready, Bug(COMMIT, tuple(changed)))] if changed else []
 
 
-class History:
+class CommitHistory:
     """Makes tasks of the commits of a repository, whose trees lie below `home`: one a commit."""
 
     def __init__(
@@ -136,7 +137,7 @@ class History:
         row = None
         try:
             read_tree(f"{path}@{repair.commit.id}", tree)
-            wording = MessageWording(repair.commit.message, self._ask)
+            wording = CommitWording(repair.commit.message, self._ask)
             maker = Maker(
                 self._judge, self._home, replace(self._base, tree=str(tree)), self._seed, wording,
                 source=OneBug(self._before(repair)), most_tests=self._most_tests, name=self.name,
@@ -184,6 +185,6 @@ def repair_of(opened: Commit, ancestor: Ancestor) -> list[Difference] | str:
     try:
         for name in (name for file in code for name in file.objects):
             SourceFile(opened.content(name))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNPARSABLE:
         return NO_TEXT
     return code

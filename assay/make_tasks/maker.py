@@ -18,18 +18,27 @@ from assay.judge.doctests import docstrings
 from assay.judge.kinds import repository as kind
 from assay.judge.patches import PatchError, apply, parse, unified
 from assay.judge.repository_tree import reader
-from assay.make_tasks.bugs import COMMIT, UNTRIED, Bug, Candidate, Fate, Operators, Source
+from assay.make_tasks.bugs import COMMIT, UNTRIED, Bug, BugSource, Candidate, Fate, Operators
 from assay.make_tasks.edits import SourceFile
 from assay.make_tasks.failures import all_crash, changed_lines
 from assay.make_tasks.one_process import REVERSED
 from assay.make_tasks.reports import Reports
-from assay.make_tasks.statement import Wording, exception
+from assay.make_tasks.settings import REGRESSION_TESTS
+from assay.make_tasks.statement import IssueWording, exception
 from assay.make_tasks.trees import is_test, size_of, source_files
-from assay.make_tasks.trials import Files, all_fail, limited, run_tests, with_short_failures
+from assay.make_tasks.trials import (
+    Files,
+    all_fail,
+    limited,
+    run_apart,
+    run_tests,
+    with_short_failures,
+)
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
 from assay.maths.seeds import derive
 from assay.sandbox.program import Ended, Result
 from assay.sync import in_order
+from assay.syntax_trees import UNPARSABLE
 from assay.tasks.repository import task_of
 from assay.tasks.rows import Row
 from assay.types import Execution, RepositoryTests, Task, TestOutcome, Verdict
@@ -44,12 +53,6 @@ MOST_FAILING = 0.5
 SHARE = 0.5
 """Of the time for all tests, what those that are kept take on right code: with a bug, or beside
 other work, they take longer."""
-
-
-REGRESSION_TESTS = 50
-"""Tests of a task that must go on passing. Each is a process whenever a change is judged: with
-hundreds of them that takes many times what the bug's own tests take.
-"""
 OPERATORS = Operators()
 PLUGIN = re.compile(r'Error importing plugin "([^"]+)"')
 """What pytest says of a plug-in that is not installed."""
@@ -61,8 +64,8 @@ class Maker:
     """
 
     def __init__(
-        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, wording: Wording,
-        *, source: Source = OPERATORS, most_tests: int = REGRESSION_TESTS, name: str = "",
+        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, wording: IssueWording,
+        *, source: BugSource = OPERATORS, most_tests: int = REGRESSION_TESTS, name: str = "",
     ) -> None:  # fmt: skip
         self._judge, self._home, self._base, self._wording = judge, home, base, wording
         self._seed, self._source, self._most_tests = seed, source, most_tests
@@ -241,7 +244,7 @@ class Maker:
         files: dict[str, SourceFile] = {}
         for path in source_files(self._tree):
             data = (self._tree / path).read_bytes()
-            with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            with suppress(*UNPARSABLE):
                 files[path] = SourceFile(data)
                 self._is_known((path, hash(ast.dump(files[path].tree))))
         candidates = self._source.candidates(files, self._random)
@@ -251,7 +254,7 @@ class Maker:
     def _is_new(self, bug: Bug) -> bool:
         try:
             codes = [(path, hash(ast.dump(ast.parse(text)))) for path, text in bug.texts.items()]
-        except (SyntaxError, ValueError):
+        except UNPARSABLE:
             return False
         return not self._is_known(*codes)
 
@@ -262,13 +265,11 @@ class Maker:
     async def _with_bug(self, files: Files, tests: Sequence[str]) -> list[TestOutcome]:
         """What comes of tests where these files have other bytes."""
         base = replace(self._base, fail_to_pass=tuple(tests))
-        if self._is_independent:
-            base = limited(base, LEAST_SECONDS + SLOWER * self._seconds_together)
-            outcomes, _, _ = await run_tests(self._judge, base, tests, files)
-            return outcomes
-        before = {path: (self._tree / path).read_bytes().decode() for path in files}
-        after = {path: data.decode() for path, data in files.items()}
-        return list((await self._judged(unified(before, after), base)).tests)
+        if not self._is_independent:
+            return await run_apart(self._judge, base, tests, files)
+        base = limited(base, LEAST_SECONDS + SLOWER * self._seconds_together)
+        outcomes, _, _ = await run_tests(self._judge, base, tests, files)
+        return outcomes
 
     async def _try(self, candidate: Candidate) -> tuple[Fate, dict[str, Any] | None]:
         """What becomes of a candidate, and its row if it is kept."""
@@ -337,7 +338,7 @@ class Maker:
         paths = sorted({test.partition("::")[0] for test in failing})
         try:
             return {path: SourceFile((self._tree / path).read_bytes()) for path in paths}
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except UNPARSABLE:
             return None
 
     def _visible(
@@ -379,8 +380,9 @@ class Maker:
     def _is_restored(self, check: RepositoryTests, reference: str) -> bool:
         """Whether the right change and the tests that it is judged by make this tree again."""
         try:
-            changes = [*parse(check.test_patch), *parse(reference)]
-            texts = apply(changes, reader(check))
+            # doctests have no patch: the policy's tree has them
+            changes = parse(check.test_patch) if check.test_patch else []
+            texts = apply([*changes, *parse(reference)], reader(check))
             paths = {change.new or change.old or "" for change in parse(check.bug)}
             same = {path for path, text in texts.items() if text is not None
                     and (self._tree / path).read_bytes() == text.encode()}  # fmt: skip

@@ -21,6 +21,7 @@ from assay.make_tasks.bugs import Bug, Candidate, ChangedFile, Fate
 from assay.make_tasks.diffs import line_edits
 from assay.make_tasks.edits import Edit, SourceFile
 from assay.make_tasks.value_types import Function
+from assay.syntax_trees import UNPARSABLE
 from assay.types import Task
 
 EDIT, REWRITE = "model_edit", "model_rewrite"
@@ -42,7 +43,7 @@ MOST_LOST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FunctionPlace:
     """A function that a model changes."""
 
     path: str
@@ -69,19 +70,19 @@ class ModelBugs:
         self._ask, self._way, self._lost = ask, way, 0
 
     def candidates(self, files: Mapping[str, SourceFile], random: Random) -> list[Candidate]:
-        """As Source."""
+        """As BugSource."""
         places = [place for path, source in files.items() for place in places_in(path, source)
                   if self._way == EDIT or ast.get_docstring(place.function)]  # fmt: skip
         random.shuffle(places)
         return [partial(self._bug, place) for _ in range(TIMES) for place in places]
 
-    async def _bug(self, place: Place) -> Bug | Fate:
+    async def _bug(self, place: FunctionPlace) -> Bug | Fate:
         """The bug that a reply makes of a function. Raises MachineError where the endpoint fails
         again and again.
         """
-        shown = place.code if self._way == EDIT else place.head
+        code = place.code if self._way == EDIT else place.head
         try:
-            reply = await self._ask(REQUESTS[self._way], f"```python\n{shown}\n```")
+            reply = await self._ask(REQUESTS[self._way], f"```python\n{code}\n```")
         except RolloutLostError as error:
             self._lost += 1
             if self._lost >= MOST_LOST:
@@ -93,7 +94,7 @@ class ModelBugs:
         return changed if isinstance(changed, Fate) else Bug(self._way, (changed,))
 
 
-def places_in(path: str, source: SourceFile) -> Iterator[Place]:
+def places_in(path: str, source: SourceFile) -> Iterator[FunctionPlace]:
     """The functions and methods of a file that have a body to change, not those inside others."""
     blocks = [source.tree.body]
     for block in blocks:
@@ -104,33 +105,33 @@ def places_in(path: str, source: SourceFile) -> Iterator[Place]:
             if isinstance(node, Function) and FEWEST_LINES <= lines <= MOST_LINES:
                 rest = node.body[_has_docstring(node) :]
                 start = source.line_start(rest[0]) if rest else 0
-                place = Place(path, source, node, start)
+                place = FunctionPlace(path, source, node, start)
                 if start > source.start(node) and place.code.startswith(("def ", "async def ")):
                     yield place
 
 
-def changed_file(place: Place, reply: str, stub: str) -> ChangedFile | Fate:
+def changed_file(place: FunctionPlace, reply: str, stub: str) -> ChangedFile | Fate:
     """The file with the body that a reply gives a function; or why it gives none."""
     old, source = place.function, place.source
     text = program(Task("", "", (), old.name, stub=stub), reply)
     try:
         text = text and without_comments(text, _comments(place.code))
         nodes = list(ast.walk(ast.parse(text or "")))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        functions = [node for node in nodes if isinstance(node, Function) and node.name == old.name]
+        rest = functions[0].body[_has_docstring(functions[0]) :] if functions else []
+        if not text or not rest:
+            return Fate.NO_CODE
+        if _signature(functions[0]) != _signature(old):
+            return Fate.SIGNATURE
+    except UNPARSABLE:
         return Fate.NO_PYTHON
-    functions = [node for node in nodes if isinstance(node, Function) and node.name == old.name]
-    rest = functions[0].body[_has_docstring(functions[0]) :] if functions else []
-    if not text or not rest:
-        return Fate.NO_CODE
-    if _signature(functions[0]) != _signature(old):
-        return Fate.SIGNATURE
     data = _indented(text, functions[0], rest[0], source.indent(place.body))
     if b"\r\n" in source.data:
         data = data.replace(b"\n", b"\r\n")
     changed = Edit(place.body, source.end(old), data).apply(source.data)
     try:
         ast.parse(changed)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNPARSABLE:
         return Fate.NO_PYTHON
     return ChangedFile(place.path, line_edits(source.data, changed), source.data)
 
@@ -149,13 +150,13 @@ def _indented(text: str, function: Function, first: ast.stmt, indent: bytes) -> 
     )
 
 
-def without_comments(code: str, known: set[str]) -> str:
-    """Code without the comments that are not known: a model names its bug there. Raises
+def without_comments(code: str, old: set[str]) -> str:
+    """Code without comments that are not among the old ones: a model names its bug there. Raises
     SyntaxError.
     """
     lines: list[str | None] = [*code.split("\n")]
     for token in _tokens(code):
-        if token.type == tokenize.COMMENT and token.string not in known:
+        if token.type == tokenize.COMMENT and token.string not in old:
             row, column = token.start
             lines[row - 1] = token.line[:column].rstrip() or None
     return "\n".join(line for line in lines if line is not None)

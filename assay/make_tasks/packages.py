@@ -4,52 +4,26 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from assay.errors import DataError, SettingsError
 from assay.judge import Judge
 from assay.make_tasks.asking import Ask
-from assay.make_tasks.bugs import Operators, Source
-from assay.make_tasks.history import History
-from assay.make_tasks.maker import REGRESSION_TESTS, Maker
+from assay.make_tasks.bugs import BugSource, Operators
+from assay.make_tasks.history import CommitHistory
+from assay.make_tasks.maker import Maker
 from assay.make_tasks.model_bugs import EDIT, REWRITE, ModelBugs
-from assay.make_tasks.statement import Wording
+from assay.make_tasks.settings import MakeSettings
+from assay.make_tasks.statement import IssueWording
 from assay.make_tasks.trees import name_of, read_tree
 from assay.paths import real_path
 from assay.progress import Progress, counted
 from assay.types import RepositoryTests
 
-BugOrigin = Literal["operators", "edits", "rewrites", "commits"]
-
-
-@dataclass(frozen=True, slots=True)
-class MakeSettings:
-    """How tasks are made of each package."""
-
-    output: Path
-    """The new folder for tasks.jsonl and the trees."""
-    count: int
-    seed: int
-    seconds: float
-    """Most wall time of all tests of a package."""
-    environment: Path | None
-    """A virtual environment; without it assay's own pytest runs the tests."""
-    pytest_arguments: tuple[str, ...] = ()
-    reference_runs: int = 2
-    """How often the tests run without a bug; those that do not always pass are left out."""
-    regression_tests: int = REGRESSION_TESTS
-    """Most tests of a task that must go on passing."""
-    bugs: BugOrigin = "operators"
-    """Where the bugs come from."""
-    reword: bool = True
-    """Whether the model, if there is one, words statements."""
-
 
 async def make_tasks(
-    packages: Sequence[str], makers: list[Maker | History], refused: dict[str, str],
+    packages: Sequence[str], makers: list[Maker | CommitHistory], refused: dict[str, str],
     progress: Progress, judge: Judge, asking: AbstractAsyncContextManager[Ask | None],
     settings: MakeSettings,
 ) -> None:  # fmt: skip
@@ -91,7 +65,7 @@ async def make_tasks(
 
 async def _started(
     judge: Judge, home: Path, name: str, package: str, ask: Ask | None, settings: MakeSettings
-) -> Maker | History:
+) -> Maker | CommitHistory:
     """What makes the tasks of a package. Raises DataError where nothing can be made of it."""
     tree = home / "trees" / name
     base = RepositoryTests(
@@ -100,7 +74,7 @@ async def _started(
     )  # fmt: skip
     wording_ask = ask if settings.reword else None
     if settings.bugs == "commits":
-        history = History(
+        history = CommitHistory(
             judge, home, base, settings.seed, wording_ask, settings.regression_tests, name, package,
             settings.reference_runs,
         )  # fmt: skip
@@ -108,14 +82,14 @@ async def _started(
         return history
     read_tree(package, tree)
     maker = Maker(
-        judge, home, base, settings.seed, Wording(wording_ask), source=_source(settings, ask),
+        judge, home, base, settings.seed, IssueWording(wording_ask), source=_source(settings, ask),
         most_tests=settings.regression_tests,
     )  # fmt: skip
     await maker.start(settings.reference_runs)
     return maker
 
 
-def _source(settings: MakeSettings, ask: Ask | None) -> Source:
+def _source(settings: MakeSettings, ask: Ask | None) -> BugSource:
     if settings.bugs == "operators" or ask is None:
         return Operators()
     return ModelBugs(ask, EDIT if settings.bugs == "edits" else REWRITE)

@@ -108,7 +108,7 @@ def exception(output: str) -> str:
     return textwrap.dedent(last.replace("\nE", "\n")[1:])[:MOST_CHARACTERS].strip()
 
 
-class Wording:
+class IssueWording:
     """How bugs are stated: by the report on what fails, which the model `ask` words anew if there
     is one.
     """
@@ -135,7 +135,7 @@ class Wording:
         return report
 
 
-class MessageWording(Wording):
+class CommitWording(IssueWording):
     """States what a commit repaired by its message, of which nothing tells a test."""
 
     def __init__(self, message: str, ask: Ask | None = None) -> None:
@@ -145,7 +145,7 @@ class MessageWording(Wording):
     def state(
         self, report: str, failing: Collection[str], sources: Mapping[str, SourceFile]
     ) -> str:
-        """As Wording."""
+        """As IssueWording."""
         codes = [body(sources[test.partition("::")[0]], test) for test in failing]
         lines = [line for line in self._message.splitlines() if not TRAILER.match(line)]
         text = "\n".join(

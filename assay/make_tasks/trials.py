@@ -46,6 +46,19 @@ async def run_tests(
     return outcomes, steps, result
 
 
+async def run_apart(
+    judge: Judge, base: RepositoryTests, tests: Sequence[str], files: Files
+) -> list[TestOutcome]:
+    """What comes of tests of a tree, each in a process of its own, without canaries. Raises
+    SandboxError.
+    """
+    async with judge.box(await kind.shown_spec_of(base)) as box:
+        await box.write(files)
+        result = await kind.run(box, base, Path(base.tree), tests, ())
+    answer = kind.printed(result).get("results", {})
+    return [kind.outcome_of(test, answer.get(test), True) for test in tests]
+
+
 async def all_fail(judge: Judge, check: RepositoryTests) -> bool:
     """Whether each test that a right change repairs fails without one, as the judge runs it. It has
     no canary: that one tells whether a test passes rightly. Raises SandboxError.

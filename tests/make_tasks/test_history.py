@@ -20,7 +20,7 @@ from assay.make_tasks.history import (
     RENAMES,
     repair_of,
 )
-from assay.make_tasks.statement import REQUEST, MessageWording
+from assay.make_tasks.statement import REQUEST, CommitWording
 from assay.tasks import load
 from assay.types import RepositoryTests, Verdict
 from tests.make_tasks.test_commits import git, repository
@@ -94,16 +94,16 @@ FAILING = ["tests/test_core.py::test_clamp[9-3]"]
 
 def test_a_message_states_a_task_without_what_names_a_test_or_is_a_line_of_it() -> None:
     line = "    assert clamp(value, 1, 3) == expected\n"
-    text = MessageWording(MESSAGE + line).state("", FAILING, SOURCES)
+    text = CommitWording(MESSAGE + line).state("", FAILING, SOURCES)
     assert text == (
         f"Let clamp return its upper limit\n\nA value above `high` became `low`.\n\n{REQUEST}"
     )
-    report = MessageWording("wip\n").state("The report.", FAILING, SOURCES)
+    report = CommitWording("wip\n").state("The report.", FAILING, SOURCES)
     assert report == "wip\n\nThe report."
 
 
 def test_a_message_of_few_words_states_nothing_without_a_program() -> None:
-    assert MessageWording("fix tests\n").state("", FAILING, SOURCES) == ""
+    assert CommitWording("fix tests\n").state("", FAILING, SOURCES) == ""
 
 
 @pytest.mark.long

@@ -21,10 +21,11 @@ from assay.judge import Job, Judge, judge_all
 from assay.judge.patches import parse, unified
 from assay.judge.repository_tree import tree_of
 from assay.make_tasks.asking import open_asking
-from assay.make_tasks.history import History
+from assay.make_tasks.history import CommitHistory
 from assay.make_tasks.maker import Maker, sample_of, within
-from assay.make_tasks.packages import MakeSettings, make_tasks
-from assay.make_tasks.statement import Wording
+from assay.make_tasks.packages import make_tasks
+from assay.make_tasks.settings import MakeSettings
+from assay.make_tasks.statement import IssueWording
 from assay.make_tasks.trials import all_fail, run_tests
 from assay.progress import Progress, counted
 from assay.tasks import load
@@ -273,7 +274,7 @@ def test_of_a_list(name):
 
     async def known() -> dict[str, Any]:
         async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
-            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, Wording())
+            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, IssueWording())
             await maker.start(2)
             return maker.report()
 
@@ -439,7 +440,7 @@ async def made_with(progress: Progress, package: Path, output: Path, count: int)
     """What is reported of one package; the progress stays at its last line."""
     judge = Judge(slots=1, stop_early=False, allow_forgeable=True)
     settings = MakeSettings(output, count, 0, 120.0, None)
-    makers: list[Maker | History] = []
+    makers: list[Maker | CommitHistory] = []
     asking = open_asking("", "", 1)
     await make_tasks([str(package)], makers, {}, progress, judge, asking, settings)
     return makers[0].report()
@@ -511,14 +512,20 @@ def test_tests_run_in_one_process_where_their_order_does_not_matter(
 ) -> None:
     tree = write(tmp_path / "kit", **{"tests/test_core.py": tests})
 
-    async def report() -> dict[str, Any]:
-        async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
-            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, Wording())
-            await maker.start(2)
-            return maker.report()
+    ids = [f"tests/test_core.py::{name}" for name in ("TestTotal::test_start", "test_words")]
+    ids = ids if together else [f"tests/test_core.py::test_{name}" for name in ("first", "third")]
+    wrong = {"kit/core.py": CORE.replace("result + number", "number").encode()}
 
-    result = asyncio.run(report())
+    async def report() -> tuple[dict[str, Any], list[str]]:
+        async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
+            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, IssueWording())
+            await maker.start(2)
+            tests = await maker._with_bug(wrong, ids)
+            return maker.report(), [test.outcome for test in tests]
+
+    result, ends = asyncio.run(report())
     assert (result["one_process"], result["tests"]) == (together, 7 if together else 3)
+    assert ends == ["failed", "passed"]
 
 
 @pytest.mark.long

@@ -122,6 +122,7 @@ def test_line_ends_stay_as_the_file_has_them() -> None:
         (block("def other(values):\n    return 1"), Fate.NO_CODE),
         (block("def total(values):\n    '''Nothing.'''"), Fate.NO_CODE),
         (block("def total(values):\n    return (1"), Fate.NO_PYTHON),
+        (block(f"def total(values):\n    return {'(' * 5000}1{')' * 5000}"), Fate.NO_PYTHON),
         (block("def total(values, start=0):\n    return start"), Fate.SIGNATURE),
         (block("async def total(values):\n    return 1"), Fate.SIGNATURE),
     ],

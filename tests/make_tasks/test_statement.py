@@ -14,7 +14,7 @@ from assay.make_tasks.snippets import Demonstration, Snippet, snippets
 from assay.make_tasks.statement import (
     INSTRUCTION,
     MOST_LINES,
-    Wording,
+    IssueWording,
     body,
     documented,
     exception,
@@ -190,7 +190,7 @@ def test_a_doctest_is_reported_by_its_examples_and_what_differs() -> None:
 def worded(url: str, report: str) -> str:
     async def ask() -> str:
         async with open_asking(url, "m", 1) as asking:
-            return await Wording(asking).reword("pkg", report)
+            return await IssueWording(asking).reword("pkg", report)
 
     return asyncio.run(ask())
 
