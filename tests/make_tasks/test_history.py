@@ -64,9 +64,14 @@ def test_commits_are_left_out_by_what_they_change(tmp_path: Path) -> None:
     commit(folder, "code alone", **{"kit/core.py": CORE})
     commit(folder, "tests alone", **more)
     commit(folder, "a file", **{"kit/new.py": "A = 1\n", "tests/test_core.py": OLD_TESTS})
-    moved = {"kit/new.py": None, "kit/newer.py": "A = 1\n", "tests/test_core.py": TESTS}
+    moved: dict[str, str | bytes | None] = {
+        "kit/new.py": None,
+        "kit/newer.py": "A = 1\n",
+        "tests/test_core.py": TESTS,
+    }
     commit(folder, "a name", **moved)
-    commit(folder, "no text", **{"kit/core.py": b"A = '\xff'\n", "tests/test_core.py": OLD_TESTS})
+    bad: dict[str, str | bytes | None] = {"kit/core.py": b"A = '\xff'\n"}
+    commit(folder, "no text", **bad, **{"tests/test_core.py": OLD_TESTS})
     commit(folder, "repair", **{"kit/core.py": CORE, **more, "README.md": "words\n"})
     commit(
         folder, "both", **{"kit/core.py": WRONG, "kit/newer.py": "A = 2\n", "tests/test_b.py": ""}
