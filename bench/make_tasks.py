@@ -16,22 +16,19 @@ from itertools import islice
 from pathlib import Path
 
 from assay.judge import Judge
-from assay.make_tasks.maker import Bug, Maker
+from assay.make_tasks.bugs import Bug
+from assay.make_tasks.maker import Maker
+from assay.make_tasks.statement import IssueWording
 from assay.types import RepositoryTests
 
 ENDS = ("passed", "failed")
-
-
-async def same(_: str, report: str) -> str:
-    """No endpoint words a statement."""
-    return report
 
 
 async def outcomes(maker: Maker, bug: Bug, together: bool) -> tuple[float, dict[str, str]]:
     """The seconds that a bug takes, and of each test whether it passes, fails or does neither."""
     maker._is_independent = together
     started = time.monotonic()
-    tests = await maker._with_bug(bug.path, bug.changed, maker._base.fail_to_pass)
+    tests = await maker._with_bug(bug.texts, maker._base.fail_to_pass)
     ends = {test.name: test.outcome if test.outcome in ENDS else "neither" for test in tests}
     return time.monotonic() - started, ends
 
@@ -40,13 +37,14 @@ async def main(folder: Path, count: int) -> None:
     """Print the bugs a minute of both sides, and how many outcomes differ."""
     base = RepositoryTests(str(folder.resolve()), (), (), seconds=120)
     async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
-        maker = Maker(judge, folder.resolve().parent, base, 0, same)
+        maker = Maker(judge, folder.resolve().parent, base, 0, IssueWording())
         await maker.start(2)
         print(maker.report())
         seconds: dict[bool, list[float]] = {True: [], False: []}
         differing = tests = 0
-        for number, bug in enumerate(islice(maker._bugs(), count + 1)):
-            sides = {}
+        for number, candidate in enumerate(islice(maker._candidates(), count + 1)):
+            bug, sides = await candidate(), {}
+            assert isinstance(bug, Bug)
             for together in (number % 2 == 0, number % 2 == 1):
                 duration, sides[together] = await outcomes(maker, bug, together)
                 seconds[together] += [duration] if number else []

@@ -25,7 +25,7 @@ LAYERS = [
     "os_errors", "paths", "files", "line_file", "task_specs", "sync",
     "progress", "http", "endpoint_answers", "endpoint", "config",
     "maths",
-    "sandbox", "languages", "judge", "tasks", "judges", "check", "make_tasks", "prompts", "extract",
+    "sandbox", "languages", "judge", "tasks", "judges", "check", "prompts", "extract", "make_tasks",
     "policy", "rewards", "environments", "demonstrate", "engines", "agents", "rollout",
     "algorithms", "trackers", "evaluate", "train", "distributed",
     "doctor", "endpoint_check", "integrations", "viewer", "commands", "cli", "__main__",
@@ -52,8 +52,9 @@ MODULES = {
     " repository_cheats repository find",
     "judges": "terms service_client pool open_judge",
     "make_tasks": """
-        value_types edits diffs operators pairs failures commits trees visible call_recorder
-        snippet_runner one_process snippets trials statement reports maker
+        settings value_types edits diffs operators pairs failures commits trees visible
+        call_recorder snippet_runner one_process snippets trials asking bugs model_bugs statement
+        reports maker history packages
     """,
     "demonstrate": "changes script player rows demonstrate",
     "extract": "fences thoughts statements call_formats edits",

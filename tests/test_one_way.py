@@ -35,7 +35,7 @@ LISTS = {
     "writes files": """
         distributed/sharded distributed/shards engines/vllm/server files integrations/notebook
         judge/shared_files judge/repository_runner judge/repository_tree line_file
-        make_tasks/commits make_tasks/maker policy/checkpoints policy/classifier policy/gguf
+        make_tasks/commits make_tasks/packages policy/checkpoints policy/classifier policy/gguf
         progress sandbox/attack
         sandbox/box_files sandbox/box_zygote sandbox/cgroups sandbox/kernel sandbox/launch
         sandbox/namespaces trackers/jsonl train/export train/folder train/memory

@@ -11,11 +11,13 @@ import typer
 
 from assay.commands import options
 from assay.errors import DataError, SettingsError
+from assay.make_tasks.settings import REGRESSION_TESTS, BugOrigin, MakeSettings
 from assay.progress import Progress, cell, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from assay.make_tasks.history import CommitHistory
     from assay.make_tasks.maker import Maker
 
 Packages = Annotated[
@@ -44,10 +46,19 @@ Plugins = Annotated[
 Url = Annotated[
     str,
     typer.Option(
-        help="An OpenAI-compatible endpoint, up to /v1, that words statements; its key is in"
-        " OPENAI_API_KEY."
+        help="An OpenAI-compatible endpoint, up to /v1, that words statements, and writes bugs"
+        " where --bugs says so; its key is in OPENAI_API_KEY."
     ),
 ]
+Bugs = Annotated[
+    BugOrigin,
+    typer.Option(
+        help="Where bugs come from: operators on the syntax tree; a model's edits of functions, or"
+        " its rewrites by head and docstring (both take --url and --model); or the commits of a git"
+        " repository that changed code and tests."
+    ),
+]
+Reword = Annotated[bool, typer.Option(help="Have the endpoint word statements.")]
 
 
 def make_tasks(
@@ -72,37 +83,39 @@ def make_tasks(
             help="Most tests of a task that must go on passing (pass_to_pass); the seed"
             " draws them, half from the files of failing tests.",
         ),
-    ] = 50,
+    ] = REGRESSION_TESTS,
     url: Url = "",
     model: Annotated[str, typer.Option(help="The endpoint's model.")] = "",
+    bugs: Bugs = "operators",
+    reword: Reword = True,
     slots: options.Slots = None,
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
 ) -> None:
-    """Make tasks of repositories: bugs put into packages whose tests pass. Ctrl-C and SIGTERM keep
-    what is made.
+    """Make tasks of repositories: bugs put into packages whose tests pass, or what their commits
+    repaired. Ctrl-C and SIGTERM keep what is made.
     """
     from assay.judge import Judge
-    from assay.make_tasks import maker, statement
+    from assay.make_tasks import asking
+    from assay.make_tasks.packages import make_tasks as make
     from assay.sync import run_sync, termination_interrupts
 
-    if bool(url) != bool(model):
-        raise SettingsError("--url and --model go together; give both or neither")
+    _require_model(url, model, bugs)
     if environment:
         _require_python(environment)
-    named_plugins = [word for name in plugins or () for word in ("-p", name)]
-    arguments = (*named_plugins, *_split(pytest_arguments))
+    arguments = _arguments(plugins or [], pytest_arguments)
     judge = Judge(slots=slots, allow_weak=allow_weak, stop_early=False, allow_forgeable=True)
-    wording = statement.open_wording(url, model, judge.slots)
-    makers: list[Maker] = []
+    model_asked = asking.open_asking(url, model, judge.slots)
+    makers: list[Maker | CommitHistory] = []
     refused: dict[str, str] = {}
-    settings = maker.MakeSettings(
-        output, count, seed, seconds, environment, arguments, reference_runs, regression_tests
-    )
+    settings = MakeSettings(
+        output, count, seed, seconds, environment, arguments, reference_runs, regression_tests,
+        bugs, reword,
+    )  # fmt: skip
     try:
         with termination_interrupts(), options.quietly("assay.judge"), Progress() as progress:
-            run_sync(maker.make_tasks(
-                packages, makers, refused, progress, judge, wording, settings
+            run_sync(make(
+                packages, makers, refused, progress, judge, model_asked, settings
             ))  # fmt: skip
     finally:
         _print([maker.report() for maker in makers], refused, output, as_json)
@@ -110,9 +123,18 @@ def make_tasks(
         raise DataError(_refusals(refused, len(packages)))
 
 
-def _split(arguments: str) -> tuple[str, ...]:
+def _require_model(url: str, model: str, bugs: BugOrigin) -> None:
+    """Raises SettingsError where an endpoint is named by half, or bugs need one."""
+    if bool(url) != bool(model):
+        raise SettingsError("--url and --model go together; give both or neither")
+    if bugs in ("edits", "rewrites") and not url:
+        raise SettingsError(f"--bugs {bugs} needs a model; give its --url and --model")
+
+
+def _arguments(plugins: list[str], arguments: str) -> tuple[str, ...]:
+    """The arguments of pytest. Raises SettingsError."""
     try:
-        return tuple(shlex.split(arguments))
+        return (*(word for name in plugins for word in ("-p", name)), *shlex.split(arguments))
     except ValueError as error:
         raise SettingsError(f"--pytest-arguments {arguments!r}: {error}") from None
 

@@ -48,6 +48,27 @@ def git_folder(path: Path) -> Path | None:
     return git if git.is_dir() else path if is_bare else None
 
 
+class Ancestor(NamedTuple):
+    """A commit, as git's log tells it."""
+
+    id: str
+    parents: list[str]
+    message: str
+
+
+class Difference(NamedTuple):
+    """How a file differs between two commits, as git's diff-tree tells it."""
+
+    status: str
+    """`M` for another content, `A` and `D` for a file that is new or gone, `R` and a number for
+    another name, `T` for another kind of file.
+    """
+    path: str
+    """The path after the change."""
+    modes: tuple[int, int]
+    objects: tuple[str, str]
+
+
 class Commit:
     """A commit of the repository of a folder of git's, by any name that git knows.
 
@@ -97,13 +118,40 @@ class Commit:
         except OSError as error:
             raise DataError(f"git cannot read {self._where}: {one_line(error)}") from None
 
-    def _read(self, *words: str) -> str:
+    def _output(self, *words: str) -> bytes:
         with self._start(*words, stdin=subprocess.DEVNULL) as process:
             output, errors = process.communicate()
         if process.returncode:
             why = " ".join(errors.decode("utf-8", "replace").strip().splitlines()[-1:])
             raise DataError(f"git cannot read {self._where}: {why}")
-        return output.decode("utf-8", "surrogateescape").removesuffix("\n")
+        return output
+
+    def _read(self, *words: str) -> str:
+        return self._output(*words).decode("utf-8", "surrogateescape").removesuffix("\n")
+
+    def ancestors(self, most: int) -> list[Ancestor]:
+        """It and at most so many commits before it, the newest first."""
+        words = ["log", "-z", "--no-mailmap", f"--max-count={most}", "--format=%H%n%P%n%B"]
+        entries = self._output(*words, self._commit, "--").decode("utf-8", "replace")
+        parts = (entry.split("\n", 2) for entry in entries.split("\0") if entry)
+        return [Ancestor(id, parents.split(), message) for id, parents, message in parts]
+
+    def differences(self, ancestor: Ancestor) -> list[Difference]:
+        """What a commit changes of its only parent."""
+        words = ["diff-tree", "-r", "-z", "-M", "--raw", "--no-abbrev", "--end-of-options"]
+        fields = iter(self._read(*words, *ancestor.parents, ancestor.id).split("\0"))
+        differences = []
+        for facts in filter(None, fields):
+            old, new, before, after, status = facts.removeprefix(":").split()
+            path = [next(fields) for _ in range(1 + (status[0] in "RC"))][-1]
+            differences.append(
+                Difference(status, path, (int(old, 8), int(new, 8)), (before, after))
+            )
+        return differences
+
+    def content(self, name: str) -> bytes:
+        """The content of a file, by its object's name."""
+        return self._output("cat-file", "blob", name)
 
     def files(self) -> Iterator[CommitFile]:
         """Its files and links; submodules are none. Raises DataError for a path that leaves it."""

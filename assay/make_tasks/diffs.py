@@ -1,9 +1,22 @@
 """Diffs of a bug and of its repair: a hunk for each place, as git would write them."""
 
 from collections.abc import Iterator
+from difflib import SequenceMatcher
+from itertools import accumulate
 
 from assay.judge.patches import CONTEXT, FileChange, Hunk, reverse, write
-from assay.make_tasks.edits import Change, applied
+from assay.make_tasks.edits import Change, Edit, applied
+
+
+def line_edits(old: bytes, new: bytes) -> Change:
+    """Edits of whole lines that turn one text into another."""
+    lines, others = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    codes = SequenceMatcher(None, lines, others).get_opcodes()
+    return tuple(
+        Edit(starts[first], starts[last], b"".join(others[begin:end]))
+        for tag, first, last, begin, end in codes if tag != "equal"
+    )  # fmt: skip
 
 
 def bug_and_repair(path: str, change: Change, original: bytes) -> tuple[str, str]:

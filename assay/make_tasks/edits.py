@@ -80,6 +80,10 @@ class SourceFile:
         """Where a node begins, its decorators left out."""
         return self._lines[node.lineno - 1] + int(node.col_offset)  # type: ignore[attr-defined]
 
+    def line_start(self, node: ast.AST) -> int:
+        """Where the line begins on which a node does."""
+        return self._lines[node.lineno - 1]  # type: ignore[attr-defined]
+
     def end(self, node: ast.AST) -> int:
         """Where a node ends."""
         line, column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
@@ -115,13 +119,17 @@ class SourceFile:
         """Insert bytes after a node."""
         return Edit(self.end(node), self.end(node), new)
 
+    def indent(self, line: int) -> bytes:
+        """The white space with which the line begins that begins there."""
+        indent = re.match(rb"[ \t]*", self.data[line:])
+        return indent[0] if indent else b""
+
     def comment_start(self, line: int) -> int:
         """Where the comment begins whose lines end above the line that begins there; the line
         itself where none does.
         """
-        indent = re.match(rb"[ \t]*", self.data[line:])
         above = re.search(
-            rb"(?:^" + (indent[0] if indent else b"") + COMMENT + rb"\r?\n)+\Z",
+            rb"(?:^" + self.indent(line) + COMMENT + rb"\r?\n)+\Z",
             self.data[:line], re.MULTILINE,
         )  # fmt: skip
         return above.start() if above else line

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from assay.make_tasks.edits import Change, applied
 
@@ -13,9 +13,9 @@ RAISED = re.compile(r"^(?:E +|UNEXPECTED EXCEPTION: )?([A-Za-z_]\w*)(?=[:(]|$)",
 """The exception below the last frame, as pytest, doctest or Python writes it."""
 
 
-def all_crash(failures: Iterable[str], path: str, lines: set[int]) -> bool:
-    """Whether each failure, as pytest tells it, is a crash on one of these lines of a file."""
-    return all(_crashes(failure, path, lines) for failure in failures)
+def all_crash(failures: Iterable[str], lines: Mapping[str, set[int]]) -> bool:
+    """Whether each failure, as pytest tells it, is a crash on one of these lines of files."""
+    return all(any(_crashes(failure, *file) for file in lines.items()) for failure in failures)
 
 
 def _crashes(failure: str, path: str, lines: set[int]) -> bool:

@@ -1,41 +1,44 @@
 """Tries bugs in trees, and writes tasks of those that some tests notice and others do not."""
 
 import ast
-import json
 import random
 import re
-import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assay.check.shown_answers import installed
-from assay.errors import DataError, SettingsError
+from assay.errors import DataError
 from assay.judge import Job, Judge
 from assay.judge.doctests import docstrings
 from assay.judge.kinds import repository as kind
-from assay.judge.patches import unified
-from assay.make_tasks.diffs import bug_and_repair
-from assay.make_tasks.edits import Change, SourceFile, applied
+from assay.judge.patches import PatchError, apply, parse, unified
+from assay.judge.repository_tree import reader
+from assay.make_tasks.bugs import COMMIT, UNTRIED, Bug, BugSource, Candidate, Fate, Operators
+from assay.make_tasks.edits import SourceFile
 from assay.make_tasks.failures import all_crash, changed_lines
 from assay.make_tasks.one_process import REVERSED
-from assay.make_tasks.pairs import changes
 from assay.make_tasks.reports import Reports
-from assay.make_tasks.statement import Reword, exception
-from assay.make_tasks.trees import is_test, name_of, read_tree, size_of, source_files
-from assay.make_tasks.trials import limited, run_tests, with_short_failures
+from assay.make_tasks.settings import REGRESSION_TESTS
+from assay.make_tasks.statement import IssueWording, exception
+from assay.make_tasks.trees import is_test, size_of, source_files
+from assay.make_tasks.trials import (
+    Files,
+    all_fail,
+    limited,
+    run_apart,
+    run_tests,
+    with_short_failures,
+)
 from assay.make_tasks.visible import copy_of, names_answer, stripped, without_tests
 from assay.maths.seeds import derive
-from assay.paths import real_path
-from assay.progress import Progress, counted
 from assay.sandbox.program import Ended, Result
 from assay.sync import in_order
+from assay.syntax_trees import UNPARSABLE
 from assay.tasks.repository import task_of
 from assay.tasks.rows import Row
 from assay.types import Execution, RepositoryTests, Task, TestOutcome, Verdict
@@ -50,75 +53,24 @@ MOST_FAILING = 0.5
 SHARE = 0.5
 """Of the time for all tests, what those that are kept take on right code: with a bug, or beside
 other work, they take longer."""
-
-
-REGRESSION_TESTS = 50
-"""Tests of a task that must go on passing. Each is a process whenever a change is judged: with
-hundreds of them that takes many times what the bug's own tests take.
-"""
+OPERATORS = Operators()
 PLUGIN = re.compile(r'Error importing plugin "([^"]+)"')
 """What pytest says of a plug-in that is not installed."""
 
 
-class Fate(StrEnum):
-    """What became of a bug."""
-
-    KEPT = "kept"
-    SAME_CODE = "same code"
-    """Its syntax tree is the original's, another bug's, or none; it was not tried."""
-    UNNOTICED = "no test fails"
-    MOST_FAIL = "most fail"
-    """Nobody who runs the tests once leaves it."""
-    CRASHES = "crashes where it is"
-    """Each failure is a crash at the changed line: the traceback says what to undo."""
-    ONE_PLACE = "one place decides"
-    """A bug of two places that one of both repairs."""
-    BROKEN = "broken"
-    """A test file cannot be imported, or tests vanish, crash or take too long."""
-    UNSTABLE = "unstable"
-    """Other tests fail the second time."""
-    ALIKE = "alike"
-    """The same tests fail in the same way as with a bug before."""
-    ANSWER_SHOWN = "answer shown"
-    """The original code stands elsewhere in the tree or in the statement."""
-    NOT_SHOWN = "no statement"
-    """No short program shows it."""
-    UNPROVEN = "unproven"
-    """The judge does not pass the original code."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """A bug of one place, or of several in one file."""
-
-    operator: str
-    path: str
-    change: Change
-    original: bytes
-
-    @property
-    def changed(self) -> bytes:
-        """The file with the bug."""
-        return applied(self.change, self.original)
-
-    @property
-    def halves(self) -> list[bytes]:
-        """The file with each place of the bug alone; none where there is one place."""
-        edits = self.change if len(self.change) > 1 else ()
-        return [applied((edit,), self.original) for edit in edits]
-
-
 class Maker:
-    """Makes tasks of one tree below the folder `home`."""
+    """Makes tasks of one tree below the folder `home`, of the bugs of a source; `wording` is how
+    they are stated.
+    """
 
     def __init__(
-        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, reword: Reword,
-        most_tests: int = REGRESSION_TESTS,
+        self, judge: Judge, home: Path, base: RepositoryTests, seed: int, wording: IssueWording,
+        *, source: BugSource = OPERATORS, most_tests: int = REGRESSION_TESTS, name: str = "",
     ) -> None:  # fmt: skip
-        self._judge, self._home, self._base, self._reword = judge, home, base, reword
-        self._seed, self._most_tests = seed, most_tests
+        self._judge, self._home, self._base, self._wording = judge, home, base, wording
+        self._seed, self._source, self._most_tests = seed, source, most_tests
         self._tree = Path(base.tree)
-        self.name = self._tree.name
+        self.name = name or self._tree.name
         self._random = random.Random(f"{seed} {self.name}")
         self._sites, self._seconds = 0, 0.0
         self._counts: Counter[Fate] = Counter()
@@ -127,6 +79,7 @@ class Maker:
         self._missing: set[str] = set()
         self._flaky: list[str] = []
         self._slow: set[str] = set()
+        self._proven_tests: set[str] = set()
         self._is_independent = False
         self._seconds_together = 0.0
 
@@ -142,7 +95,7 @@ class Maker:
 
     @property
     def _tried(self) -> int:
-        return self._counts.total() - self._counts[Fate.SAME_CODE]
+        return self._counts.total() - sum(self._counts[fate] for fate in UNTRIED)
 
     async def start(self, runs: int) -> None:
         """Read the tree and run its tests so many times: those are left out that do not always
@@ -268,7 +221,7 @@ class Maker:
         `after_bug` gets the number of bugs that were tried.
         """
         started = time.monotonic()
-        calls = in_order(map(self._try, self._bugs()), self._judge.slots)
+        calls = in_order(map(self._try, self._candidates()), self._judge.slots)
         async with aclosing(calls) as ends:
             async for fate, row in ends:
                 if row and self._is_known(row["prompt"], *row["fail_to_pass"]):
@@ -286,52 +239,46 @@ class Maker:
         self._known.add(key)
         return again
 
-    def _bugs(self) -> Iterator[Bug]:
-        """One bug of each operator by turns, at a random place; none of equal code."""
-        places: dict[str, list[Bug]] = defaultdict(list)
+    def _candidates(self) -> list[Candidate]:
+        """What the source has to try in this tree; the code of its files is no new bug."""
+        files: dict[str, SourceFile] = {}
         for path in source_files(self._tree):
             data = (self._tree / path).read_bytes()
-            with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-                source = SourceFile(data)
-                self._is_known(path, hash(ast.dump(source.tree)))
-                for operator, change in changes(source):
-                    places[operator].append(Bug(operator, path, change, data))
-        self._sites = sum(map(len, places.values()))
-        for bugs in places.values():
-            self._random.shuffle(bugs)
-        while places:
-            for operator in sorted(places):
-                if not places[operator]:
-                    del places[operator]
-                elif self._is_new(bug := places[operator].pop()):
-                    yield bug
-                else:
-                    self._counts[Fate.SAME_CODE] += 1
+            with suppress(*UNPARSABLE):
+                files[path] = SourceFile(data)
+                self._is_known((path, hash(ast.dump(files[path].tree))))
+        candidates = self._source.candidates(files, self._random)
+        self._sites = len(candidates)
+        return candidates
 
     def _is_new(self, bug: Bug) -> bool:
         try:
-            code = ast.dump(ast.parse(bug.changed))
-        except (SyntaxError, ValueError):
+            codes = [(path, hash(ast.dump(ast.parse(text)))) for path, text in bug.texts.items()]
+        except UNPARSABLE:
             return False
-        return not self._is_known(bug.path, hash(code))
+        return not self._is_known(*codes)
 
     async def _judged(self, program: str, check: RepositoryTests) -> Execution:
         task = Task("", "", (check,), "", language="diff")
         return await self._judge.run(Job(task, program))
 
-    async def _with_bug(self, path: str, data: bytes, tests: Sequence[str]) -> list[TestOutcome]:
-        """What comes of tests where a file has other bytes."""
+    async def _with_bug(self, files: Files, tests: Sequence[str]) -> list[TestOutcome]:
+        """What comes of tests where these files have other bytes."""
         base = replace(self._base, fail_to_pass=tuple(tests))
-        if self._is_independent:
-            base = limited(base, LEAST_SECONDS + SLOWER * self._seconds_together)
-            outcomes, _, _ = await run_tests(self._judge, base, tests, {path: data})
-            return outcomes
-        texts = {path: (self._tree / path).read_bytes().decode()}, {path: data.decode()}
-        return list((await self._judged(unified(*texts), base)).tests)
+        if not self._is_independent:
+            return await run_apart(self._judge, base, tests, files)
+        base = limited(base, LEAST_SECONDS + SLOWER * self._seconds_together)
+        outcomes, _, _ = await run_tests(self._judge, base, tests, files)
+        return outcomes
 
-    async def _try(self, bug: Bug) -> tuple[Fate, dict[str, Any] | None]:
-        """What becomes of a bug, and its row if it is kept."""
-        tests = await self._with_bug(bug.path, bug.changed, self._base.fail_to_pass)
+    async def _try(self, candidate: Candidate) -> tuple[Fate, dict[str, Any] | None]:
+        """What becomes of a candidate, and its row if it is kept."""
+        bug = await candidate()
+        if isinstance(bug, Fate):
+            return bug, None
+        if not self._is_new(bug):
+            return Fate.SAME_CODE, None
+        tests = await self._with_bug(bug.texts, self._base.fail_to_pass)
         failing = {test.name: test.detail for test in tests if not test.holds}
         if not failing and tests:
             return Fate.UNNOTICED, None
@@ -339,10 +286,11 @@ class Maker:
             return Fate.BROKEN, None
         if len(failing) > len(tests) * MOST_FAILING:
             return Fate.MOST_FAIL, None
-        if all_crash(failing.values(), bug.path, changed_lines(bug.change, bug.original)):
+        lines = {file.path: changed_lines(file.change, file.original) for file in bug.files}
+        if bug.operator != COMMIT and all_crash(failing.values(), lines):  # people repair crashes
             return Fate.CRASHES, None
         for half in bug.halves:
-            if all(test.holds for test in await self._with_bug(bug.path, half, sorted(failing))):
+            if all(test.holds for test in await self._with_bug(half, sorted(failing))):
                 return Fate.ONE_PLACE, None
         holding = [test.name for test in tests if test.holds]
         return await self._described(bug, failing, holding)
@@ -354,20 +302,25 @@ class Maker:
         sources = self._sources(failing)
         if sources is None:
             return Fate.NOT_SHOWN, None
-        report = await self._reports.of({bug.path: bug.changed}, failing, sources)
-        if not report:
-            return Fate.NOT_SHOWN, None
         before, after = self._visible(failing, sources)
         others = self._files | {
             path: stripped((text or "").encode()) for path, text in after.items()
         }
-        del others[bug.path]
-        is_named = partial(names_answer, original=bug.original, changed=bug.changed)
-        is_copied = any(copy_of(others, bug.original, edit) for edit in bug.change)
-        if is_copied or is_named(report):
+        others = {path: text for path, text in others.items() if path not in bug.texts}
+        if any(copy_of(others, file.original, edit) for file in bug.files for edit in file.change):
             return Fate.ANSWER_SHOWN, None
-        reworded = await self._reword(self.name, report)
-        diff, repair = bug_and_repair(bug.path, bug.change, bug.original)
+        report = await self._reports.of(bug.texts, failing, sources)
+        report = self._wording.state(report, failing, sources)
+        if not report:
+            return Fate.NOT_SHOWN, None
+
+        def is_named(text: str) -> bool:
+            return any(names_answer(text, file.original, file.changed) for file in bug.files)
+
+        if is_named(report):
+            return Fate.ANSWER_SHOWN, None
+        reworded = await self._wording.reword(self.name, report)
+        diff, repair = bug.diffs()
         row = {
             "id": "", "prompt": report if is_named(reworded) else reworded,
             "tree": self._tree.relative_to(self._home).as_posix(),
@@ -385,7 +338,7 @@ class Maker:
         paths = sorted({test.partition("::")[0] for test in failing})
         try:
             return {path: SourceFile((self._tree / path).read_bytes()) for path in paths}
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except UNPARSABLE:
             return None
 
     def _visible(
@@ -406,16 +359,36 @@ class Maker:
 
     async def _proven(self, row: dict[str, Any]) -> tuple[Fate, dict[str, Any] | None]:
         """The row, if the same tests fail again without a change, and all pass with the original
-        code.
+        code. That code makes the same tree in each task of this package: a test that went on
+        passing there for one task, and whose canary failed, is not run for another one.
         """
         task = task_of(Row(row, f"{self._home / 'tasks.jsonl'}, line 1"), "")
         (check,) = task.checks
         assert isinstance(check, RepositoryTests)
-        empty = await self._judged("", with_short_failures(replace(check, pass_to_pass=())))
-        if empty.verdict is not Verdict.WRONG or empty.passed:
+        if not await all_fail(self._judge, with_short_failures(check)):
             return Fate.UNSTABLE, None
-        right = await self._judged(task.reference or "", check)
-        return (Fate.KEPT, row) if right.verdict is Verdict.PASS else (Fate.UNPROVEN, None)
+        if not self._is_restored(check, task.reference or ""):
+            return Fate.UNPROVEN, None
+        left = tuple(test for test in check.pass_to_pass if test not in self._proven_tests)
+        right = await self._judged(task.reference or "", replace(check, pass_to_pass=left))
+        if right.verdict is not Verdict.PASS:
+            return Fate.UNPROVEN, None
+        if len(left) <= kind.CANARIES:  # else some had no canary
+            self._proven_tests |= {*left}
+        return Fate.KEPT, row
+
+    def _is_restored(self, check: RepositoryTests, reference: str) -> bool:
+        """Whether the right change and the tests that it is judged by make this tree again."""
+        try:
+            # doctests have no patch: the policy's tree has them
+            changes = parse(check.test_patch) if check.test_patch else []
+            texts = apply([*changes, *parse(reference)], reader(check))
+            paths = {change.new or change.old or "" for change in parse(check.bug)}
+            same = {path for path, text in texts.items() if text is not None
+                    and (self._tree / path).read_bytes() == text.encode()}  # fmt: skip
+        except (PatchError, OSError, UnicodeEncodeError):
+            return False
+        return paths <= same == texts.keys()
 
 
 def within(seconds: dict[str, float], most: float) -> list[str]:
@@ -444,87 +417,3 @@ def sample_of(holding: Sequence[str], failing: Collection[str], most: int, seed:
 def _function(test: str) -> str:
     """The id of a test without its parameters."""
     return test.partition("[")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class MakeSettings:
-    """How tasks are made of each package."""
-
-    output: Path
-    """The new folder for tasks.jsonl and the trees."""
-    count: int
-    seed: int
-    seconds: float
-    """Most wall time of all tests of a package."""
-    environment: Path | None
-    """A virtual environment; without it assay's own pytest runs the tests."""
-    pytest_arguments: tuple[str, ...] = ()
-    reference_runs: int = 2
-    """How often the tests run without a bug; those that do not always pass are left out."""
-    regression_tests: int = REGRESSION_TESTS
-    """Most tests of a task that must go on passing."""
-
-
-async def make_tasks(
-    packages: Sequence[str], makers: list[Maker], refused: dict[str, str], progress: Progress,
-    judge: Judge, wording: AbstractAsyncContextManager[Reword], settings: MakeSettings,
-) -> None:  # fmt: skip
-    """Write tasks of each package to tasks.jsonl in a new folder, beside their trees; `makers` says
-    what is done, also where this is cancelled, and `refused` of which packages nothing can be made,
-    and why.
-
-    Raises SettingsError; SandboxError.
-    """
-    output = settings.output
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise SettingsError(f"--output {output} exists and is no empty folder; choose another path")
-    names = {name_of(package): package for package in packages}
-    if len(names) < len(packages):
-        raise SettingsError("two packages have one name; give each of them once")
-    is_new = not output.exists()
-    home = real_path(output)
-    roots = (str(settings.environment.absolute()),) if settings.environment else ()
-    progress.phase("reading packages", len(names))
-    try:
-        async with judge, wording as reword:
-            for name, package in names.items():
-                with _refusing(name, refused):
-                    read_tree(package, home / "trees" / name)
-                progress.advance()
-            for name in [name for name in names if name not in refused]:
-                progress.phase(f"running the tests of {name}")
-                tree = str(home / "trees" / name)
-                base = RepositoryTests(
-                    tree, (), (), roots=roots, seconds=settings.seconds,
-                    pytest_arguments=settings.pytest_arguments,
-                )  # fmt: skip
-                maker = Maker(judge, home, base, settings.seed, reword, settings.regression_tests)
-                with _refusing(name, refused):
-                    await maker.start(settings.reference_runs)
-                    makers.append(maker)
-            for maker in makers:
-                progress.phase(f"tasks of {maker.name}", settings.count)
-                say = partial(_say_tried, progress, maker.name)
-                async with aclosing(maker.rows(settings.count, say)) as rows:
-                    async for row in rows:
-                        with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
-                            file.write(json.dumps(row) + "\n")
-                        progress.advance()
-    finally:
-        if not (home / "tasks.jsonl").exists():
-            shutil.rmtree(home if is_new else home / "trees", ignore_errors=True)
-        for name in refused:
-            shutil.rmtree(home / "trees" / name, ignore_errors=True)
-
-
-def _say_tried(progress: Progress, name: str, tried: int) -> None:
-    progress.rename(f"{counted(tried, 'bug')} of {name} tried, tasks")
-
-
-@contextmanager
-def _refusing(name: str, refused: dict[str, str]) -> Iterator[None]:
-    """Note why a package is refused, so that the others go on."""
-    try:
-        yield
-    except DataError as error:
-        refused[name] = str(error)

@@ -2,18 +2,21 @@
 
 import re
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
-from assay.endpoint import open_endpoint
 from assay.errors import RolloutLostError
 from assay.judge.doctests import examples
+from assay.make_tasks.asking import Ask
 from assay.make_tasks.edits import SourceFile
 from assay.make_tasks.snippets import Demonstration
 from assay.make_tasks.visible import SHORTEST, functions_of
 
-Reword = Callable[[str, str], Awaitable[str]]
-MOST_LINES, MOST_CHARACTERS, ENDPOINT_SECONDS = 24, 2000, 120.0
+MOST_LINES, MOST_CHARACTERS = 24, 2000
+LEAST_WORDS = 5
+"""Of a commit's message that states a task where no program shows what failed."""
+TRAILER = re.compile(r"[A-Z][\w-]+-[Bb]y: |Change-Id: |Co-[Aa]uthored|git-svn-id: ")
+"""Lines of a commit's message that say nothing of its change."""
 REQUEST = "Find the cause in the package's code and fix it."
 INSTRUCTION = """You get a report on the Python package {name}: code, what it does, and what it
 should do. Write the bug report of a user in 3 to 10 lines: what they called, with the code, what
@@ -105,25 +108,49 @@ def exception(output: str) -> str:
     return textwrap.dedent(last.replace("\nE", "\n")[1:])[:MOST_CHARACTERS].strip()
 
 
-@asynccontextmanager
-async def open_wording(url: str, model: str, concurrent: int) -> AsyncIterator[Reword]:
-    """What words a report on the package of a name anew by the endpoint at `url`: the report itself
-    without one, and where it fails. Raises SettingsError where it refuses.
+class IssueWording:
+    """How bugs are stated: by the report on what fails, which the model `ask` words anew if there
+    is one.
     """
 
-    async def reworded(name: str, report: str) -> str:
-        messages = [
-            {"role": "system", "content": INSTRUCTION.format(name=name)},
-            {"role": "user", "content": report},
-        ]
-        body = {"model": model, "messages": messages, "max_tokens": 1000}
+    def __init__(self, ask: Ask | None = None) -> None:
+        self._ask = ask
+
+    def state(
+        self, report: str, failing: Collection[str], sources: Mapping[str, SourceFile]
+    ) -> str:
+        """The statement of a bug that a report shows, with what else may be said where some tests
+        of these files fail; empty where there is nothing to say.
+        """
+        return report
+
+    async def reword(self, name: str, report: str) -> str:
+        """The report on the package of a name in other words: the report itself without a model,
+        and where it fails. Raises SettingsError where its endpoint refuses.
+        """
         with suppress(RolloutLostError):
-            if endpoint:
-                path = "chat/completions"
-                text = await endpoint.ask(path, lambda: body, lambda answer: answer.text)
+            if self._ask:
+                text = await self._ask(INSTRUCTION.format(name=name), report)
                 return text.strip()[: 2 * MOST_CHARACTERS] or report
         return report
 
-    opened = open_endpoint(url, concurrent, ENDPOINT_SECONDS, "--url") if url else nullcontext()
-    async with opened as endpoint:
-        yield reworded
+
+class CommitWording(IssueWording):
+    """States what a commit repaired by its message, of which nothing tells a test."""
+
+    def __init__(self, message: str, ask: Ask | None = None) -> None:
+        super().__init__(ask)
+        self._message = message
+
+    def state(
+        self, report: str, failing: Collection[str], sources: Mapping[str, SourceFile]
+    ) -> str:
+        """As IssueWording."""
+        codes = [body(sources[test.partition("::")[0]], test) for test in failing]
+        lines = [line for line in self._message.splitlines() if not TRAILER.match(line)]
+        text = "\n".join(
+            line for line in lines if not names_test(line, failing) and not leaks(line, codes)
+        ).strip()[:MOST_CHARACTERS]
+        if report or len(text.split()) >= LEAST_WORDS:
+            return f"{text}\n\n{report or REQUEST}".strip()
+        return ""

@@ -37,8 +37,7 @@ def read_tree(package: str, tree: Path) -> None:
     history, as it is stored: no filter of the repository runs. Raises DataError for anything else,
     and for an archive that leaves its folder.
     """
-    before, _, after = package.rpartition("@")
-    path, commit = (package, "HEAD") if Path(package).exists() or not before else (before, after)
+    path, commit = path_and_commit(package)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "unpacked")
         git = None if commit.startswith("-") else git_folder(Path(path))
@@ -68,6 +67,12 @@ def read_tree(package: str, tree: Path) -> None:
             link.unlink()
 
 
+def path_and_commit(package: str) -> tuple[str, str]:
+    """The path of a package, and the name of the commit that is taken of a git repository there."""
+    before, _, after = package.rpartition("@")
+    return (package, "HEAD") if Path(package).exists() or not before else (before, after)
+
+
 def name_of(package: str) -> str:
     """A name for the tree of a package: `h11` of `h11==0.16.0`, `./h11/`, `h11-0.16.0.tar.gz`."""
     last = real_path(Path(package.rpartition("@")[0] or package)).name
@@ -79,9 +84,14 @@ def source_files(tree: Path) -> Iterator[str]:
     """The files of a tree that bugs are put into: Python that is no test, document or script."""
     for file in sorted(tree.rglob("*.py")):
         path = PurePosixPath(file.relative_to(tree).as_posix())
-        is_other = path.name in SETUP or OTHERS & {*path.parts[:-1]}
-        if not (is_test(path) or is_other or file.is_symlink()):
+        if is_source(path) and not file.is_symlink():
             yield str(path)
+
+
+def is_source(path: PurePosixPath) -> bool:
+    """Whether a path of a tree is that of a file that bugs are put into."""
+    is_other = path.name in SETUP or OTHERS & {*path.parts[:-1]}
+    return path.suffix == ".py" and not (is_test(path) or is_other)
 
 
 def size_of(tree: Path) -> str:

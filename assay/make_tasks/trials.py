@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
+from assay.errors import DataError
 from assay.judge import Judge, repository_runner
 from assay.judge.kinds import repository as kind
 from assay.judge.repository_tree import import_paths
@@ -15,7 +16,7 @@ from assay.make_tasks.snippets import Snippet
 from assay.sandbox import sockets
 from assay.sandbox.program import Result
 from assay.sandbox.standalone import standalone
-from assay.types import RepositoryTests, TestOutcome
+from assay.types import RepositoryTests, TestOutcome, Verdict
 
 PARTS = sockets, repository_runner, call_recorder
 RUNNER = standalone(one_process, *PARTS)
@@ -43,6 +44,35 @@ async def run_tests(
     outcomes = [kind.outcome_of(test, answer.get(test), True) for test in tests]
     steps = {test: answer[test].get("steps", []) for test in tests if test in answer}
     return outcomes, steps, result
+
+
+async def run_apart(
+    judge: Judge, base: RepositoryTests, tests: Sequence[str], files: Files
+) -> list[TestOutcome]:
+    """What comes of tests of a tree, each in a process of its own, without canaries. Raises
+    SandboxError.
+    """
+    async with judge.box(await kind.shown_spec_of(base)) as box:
+        await box.write(files)
+        result = await kind.run(box, base, Path(base.tree), tests, ())
+    answer = kind.printed(result).get("results", {})
+    return [kind.outcome_of(test, answer.get(test), True) for test in tests]
+
+
+async def all_fail(judge: Judge, check: RepositoryTests) -> bool:
+    """Whether each test that a right change repairs fails without one, as the judge runs it. It has
+    no canary: that one tells whether a test passes rightly. Raises SandboxError.
+    """
+    spec = await kind.spec_of(check)
+    async with judge.box(spec) as box:
+        try:
+            hidden = await kind.set_aside(box, check)
+            await kind.restore(box, check, spec.tree, hidden)
+        except (DataError, OSError):
+            return False
+        result = await kind.run(box, check, spec.tree, check.fail_to_pass, ())
+    execution = kind.decide(check.fail_to_pass, check.fail_to_pass, (), result)
+    return execution.verdict is Verdict.WRONG and not execution.passed
 
 
 async def run_snippets(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.judge.patches import apply, parse
-from assay.make_tasks.diffs import bug_and_repair
+from assay.make_tasks.diffs import bug_and_repair, line_edits
 from assay.make_tasks.edits import Edit, applied
 
 
@@ -44,3 +44,23 @@ def test_a_place_is_a_hunk_and_places_near_each_other_share_one(
     for diff in (bug, repair):
         assert diff.count("\n@@ ") == hunks
         assert len(diff.split("\n@@ ", 1)[1].split("\n")) <= most_lines + hunks + 1
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        (b"a b c d", b"a x c d e", 2),
+        (b"a b", b"a b", 0),
+        (b"", b"a", 1),
+        (b"a b c", b"c", 1),
+        (b"a b c d e f", b"b c x e f y", 3),
+    ],
+)
+def test_edits_of_lines_turn_one_text_into_the_other_and_no_line_twice(
+    old: bytes, new: bytes, count: int, end: bytes
+) -> None:
+    old, new = (text.replace(b" ", end) for text in (old, new))
+    edits = line_edits(old, new)
+    assert applied(edits, old) == new
+    assert len(edits) == count

@@ -29,15 +29,15 @@ AttributeError: no
 
 
 def test_failures_that_all_crash_on_the_changed_line_are_crashes() -> None:
-    assert all_crash([SHORT, NATIVE, DOCTEST], "pkg/core.py", {7})
+    assert all_crash([SHORT, NATIVE, DOCTEST], {"pkg/core.py": {7}})
 
 
 def test_one_failure_elsewhere_or_of_another_kind_tells_that_behaviour_changed() -> None:
-    assert not all_crash([SHORT], "pkg/core.py", {6})
-    assert not all_crash([SHORT], "pkg/other.py", {7})
-    assert not all_crash([SHORT, SHORT.replace("TypeError", "KeyError")], "pkg/core.py", {7})
-    assert not all_crash(["tests/t.py:3: in test_a\nE   AssertionError"], "pkg/core.py", {3})
-    assert not all_crash([""], "pkg/core.py", {7})
+    assert not all_crash([SHORT], {"pkg/core.py": {6}})
+    assert not all_crash([SHORT], {"pkg/other.py": {7}})
+    assert not all_crash([SHORT, SHORT.replace("TypeError", "KeyError")], {"pkg/core.py": {7}})
+    assert not all_crash(["tests/t.py:3: in test_a\nE   AssertionError"], {"pkg/core.py": {3}})
+    assert not all_crash([""], {"pkg/core.py": {7}})
 
 
 def test_the_lines_of_a_change_are_those_of_its_statements_in_the_changed_file() -> None:

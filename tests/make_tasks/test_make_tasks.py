@@ -18,14 +18,18 @@ from typer.testing import CliRunner
 
 from assay.cli import app, explain
 from assay.judge import Job, Judge, judge_all
-from assay.judge.patches import parse
+from assay.judge.patches import parse, unified
 from assay.judge.repository_tree import tree_of
-from assay.make_tasks.maker import Maker, MakeSettings, make_tasks, sample_of, within
-from assay.make_tasks.statement import open_wording
-from assay.make_tasks.trials import run_tests
+from assay.make_tasks.asking import open_asking
+from assay.make_tasks.history import CommitHistory
+from assay.make_tasks.maker import Maker, sample_of, within
+from assay.make_tasks.packages import make_tasks
+from assay.make_tasks.settings import MakeSettings
+from assay.make_tasks.statement import IssueWording
+from assay.make_tasks.trials import all_fail, run_tests
 from assay.progress import Progress, counted
 from assay.tasks import load
-from assay.types import RepositoryTests, Verdict
+from assay.types import Execution, RepositoryTests, Verdict
 
 CORE = '''"""Numbers and words."""
 
@@ -113,6 +117,8 @@ def made(package: Path | str, output: Path, *words: str) -> dict[str, Any]:
             ["{package}", "--output", "{new}", "--url", "http://x/v1"],
             "--url and --model go together",
         ),
+        (["{package}", "--output", "{new}", "--bugs", "edits"], "--bugs edits needs a model"),
+        (["{package}", "--output", "{new}", "--bugs", "commits"], "package is no git repository"),
         (["{package}", "--output", "{new}", "--environment", "{new}"], "is no folder"),
         (["{package}", "--output", "{new}", "--environment", "{package}"], "has no bin/python"),
         (["{package}", "--output", "{new}", "--environment", "{bare}"], "has no pytest"),
@@ -268,12 +274,9 @@ def test_of_a_list(name):
 
     async def known() -> dict[str, Any]:
         async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
-            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, same)
+            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, IssueWording())
             await maker.start(2)
             return maker.report()
-
-    async def same(_: str, report: str) -> str:
-        return report
 
     assert asyncio.run(known())["tests"] == 2
 
@@ -437,9 +440,9 @@ async def made_with(progress: Progress, package: Path, output: Path, count: int)
     """What is reported of one package; the progress stays at its last line."""
     judge = Judge(slots=1, stop_early=False, allow_forgeable=True)
     settings = MakeSettings(output, count, 0, 120.0, None)
-    makers: list[Maker] = []
-    wording = open_wording("", "", 1)
-    await make_tasks([str(package)], makers, {}, progress, judge, wording, settings)
+    makers: list[Maker | CommitHistory] = []
+    asking = open_asking("", "", 1)
+    await make_tasks([str(package)], makers, {}, progress, judge, asking, settings)
     return makers[0].report()
 
 
@@ -509,17 +512,58 @@ def test_tests_run_in_one_process_where_their_order_does_not_matter(
 ) -> None:
     tree = write(tmp_path / "kit", **{"tests/test_core.py": tests})
 
-    async def same(_: str, report: str) -> str:
-        return report
+    ids = [f"tests/test_core.py::{name}" for name in ("TestTotal::test_start", "test_words")]
+    ids = ids if together else [f"tests/test_core.py::test_{name}" for name in ("first", "third")]
+    wrong = {"kit/core.py": CORE.replace("result + number", "number").encode()}
 
-    async def report() -> dict[str, Any]:
+    async def report() -> tuple[dict[str, Any], list[str]]:
         async with Judge(slots=1, stop_early=False, allow_forgeable=True) as judge:
-            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, same)
+            maker = Maker(judge, tmp_path, RepositoryTests(str(tree), (), ()), 0, IssueWording())
             await maker.start(2)
-            return maker.report()
+            tests = await maker._with_bug(wrong, ids)
+            return maker.report(), [test.outcome for test in tests]
 
-    result = asyncio.run(report())
+    result, ends = asyncio.run(report())
     assert (result["one_process"], result["tests"]) == (together, 7 if together else 3)
+    assert ends == ["failed", "passed"]
+
+
+@pytest.mark.long
+def test_tests_that_held_in_one_task_s_proof_are_not_run_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proofs: list[set[str]] = []
+    judged = Maker._judged
+
+    async def noted(maker: Maker, program: str, check: RepositoryTests) -> Execution:
+        proofs.append({*check.pass_to_pass})
+        return await judged(maker, program, check)
+
+    monkeypatch.setattr(Maker, "_judged", noted)
+    made(write(tmp_path / "kit"), tmp_path / "out", "--count", "3", "--slots", "1")
+    first, second, third = proofs
+    assert first
+    assert not second & first
+    assert not third & (first | second)
+    tasks = load(str(tmp_path / "out" / "tasks.jsonl"))
+    passes = judge_all([Job(task, task.reference) for task in tasks])
+    assert [one.verdict for one in passes] == [Verdict.PASS] * 3
+
+
+def test_a_task_of_which_one_test_passes_without_a_change_is_unproven(tmp_path: Path) -> None:
+    tree = write(tmp_path / "kit", **SMALL)
+    ids = ["tests/test_core.py::test_total", "tests/test_core.py::test_name"]
+    bug = unified(
+        *({"kit/core.py": SMALL["kit/core.py"].replace("+ 1", end)} for end in ("+ 1", ""))
+    )
+
+    async def fail(*tests: str) -> bool:
+        check = RepositoryTests(str(tree), tests, (), seconds=20.0, bug=bug)
+        async with Judge(slots=1, allow_forgeable=True) as judge:
+            return await all_fail(judge, check)
+
+    assert asyncio.run(fail(ids[0]))
+    assert not asyncio.run(fail(*ids))
 
 
 def outcomes(tree: Path, changed: bytes, tests: list[str]) -> dict[str, str]:

@@ -7,19 +7,20 @@ import asyncio
 import pytest
 
 from assay.errors import SettingsError
+from assay.make_tasks.asking import open_asking
 from assay.make_tasks.edits import SourceFile
 from assay.make_tasks.reports import MOST_SNIPPETS, differing, nearest
 from assay.make_tasks.snippets import Demonstration, Snippet, snippets
 from assay.make_tasks.statement import (
     INSTRUCTION,
     MOST_LINES,
+    IssueWording,
     body,
     documented,
     exception,
     issue,
     leaks,
     names_test,
-    open_wording,
 )
 from tests.endpoints import endpoint, reply
 
@@ -188,8 +189,8 @@ def test_a_doctest_is_reported_by_its_examples_and_what_differs() -> None:
 
 def worded(url: str, report: str) -> str:
     async def ask() -> str:
-        async with open_wording(url, "m", 1) as reword:
-            return await reword("pkg", report)
+        async with open_asking(url, "m", 1) as asking:
+            return await IssueWording(asking).reword("pkg", report)
 
     return asyncio.run(ask())
 
