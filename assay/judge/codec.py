@@ -174,7 +174,7 @@ def loads(text: bytes) -> Json:
         read = _read if len(text) < SHORT else _read_carefully
         decoded = text.strip(BLANKS).decode()
         value, end = read(decoded)
-        if end < len(decoded):
+        if end != len(decoded):
             raise ValueError("more than one value")
         return value
     except (ValueError, RecursionError) as error:
