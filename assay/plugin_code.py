@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import os
 import sys
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -64,9 +64,7 @@ def code_of(thing: Any) -> str:
     module, its file and those that it imports from its package or from beside it. Code that stands
     in no file is another one each time.
     """
-    bases = getattr(thing, "__mro__", [thing])
-    modules = {str(getattr(base, "__module__", "")) for base in bases}
-    others = [module for module in modules if module.partition(".")[0] not in OTHERS]
+    others = modules_outside(thing)
     if not others:  # as nearly always
         return ""
     names, digests = set[str](), list[str]()
@@ -84,6 +82,16 @@ def code_of(thing: Any) -> str:
         place = name.partition(".")[2] if name.startswith(PLUGIN) else name
         digests.append(f"{place} {content.hex()}")
     return " ".join(digests)
+
+
+@lru_cache(1024)
+def modules_outside(thing: Any) -> tuple[str, ...]:
+    """The modules of a class, with those that it extends, or of a function, that are no part of
+    assay or Python. Each program asks this of several classes.
+    """
+    bases = getattr(thing, "__mro__", [thing])
+    modules = {str(getattr(base, "__module__", "")) for base in bases}
+    return tuple(module for module in modules if module.partition(".")[0] not in OTHERS)
 
 
 class Loader(SourceFileLoader):

@@ -29,7 +29,8 @@ class Aliases:
 
     def has(self, value: Any) -> bool:
         """Whether a value is an object of an answer."""
-        return id(value) in self._answered
+        # where the audit hook listens, it hears of each `id`
+        return bool(self._answered) and id(value) in self._answered
 
     def add(self, answer: Any) -> bool:
         """Remember the objects of an answer. Returns whether the test or an answer had one."""

@@ -37,6 +37,8 @@ SPACES = {"vars", "globals", "locals", "__dict__", "modules"}
 """What gives the names that there are, with their values."""
 BY_SYNTAX = re.compile(rf"\.format(?:_map)?\b|\b(?:{'|'.join(SPACES)})\b")
 """In code that looks up names by more than a function of its own."""
+WORDS = ".format", *SPACES
+"""One of these stands in such code; to look for them takes a tenth of the time."""
 REACHES = re.compile(r"\{[^{}]*[.\[]")
 """In a format that reads an attribute or an item."""
 FORMAT, INDEX = "<format>", "<index>"
@@ -131,6 +133,6 @@ def call_of(name: str, value: ast.expr) -> ast.expr:
 
 def with_names_watched(source: str) -> str | ast.Module:
     """Source in which what looks up names by syntax is watched. Raises SyntaxError."""
-    if not BY_SYNTAX.search(source):
+    if not any(word in source for word in WORDS) or not BY_SYNTAX.search(source):
         return source
     return Seer().visit(ast.parse(source))  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from typing import Any
 
 from assay.judge.codec import Json, Packer, Shared, Unpacker, dumps
 from assay.judge.codec_types import (
+    BARE_OR_FLOAT,
     CodecError,
     TooLargeError,
     is_mutable,
@@ -61,12 +62,14 @@ class SharedObjects:
 
     def pack(self, value: Any) -> Json:
         """A value, whose mutable objects are shared from now on. Raises CodecError."""
+        if type(value) in BARE_OR_FLOAT:
+            return self._packer.pack(value)
         whole = Shared(self._share(value)) if self._nodes.has(value) else self._with_numbers(value)
         return self._packer.pack(whole)
 
     def has(self, value: Any) -> bool:
         """Whether both sides hold this object."""
-        return id(value) in self._number_of
+        return bool(self._number_of) and id(value) in self._number_of
 
     def rebuild(self, parts: Json) -> Any:
         """The object of a number. Raises KeyError, TypeError, ValueError."""

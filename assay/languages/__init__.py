@@ -225,9 +225,11 @@ class Language:
         """What decides beside its fields how a program is run: its tools' versions and contents,
         and the code of a plug-in. Raises NotInstalledError as `versions`.
         """
-        paths = [*map(self.locate, self.tools), *self.compile[:1], *self.run[:1]]
+        tools = self.tools
+        paths = [*map(self.locate, tools), *self.compile[:1], *self.run[:1]]
         contents = [content_of(path) for path in paths if path[:1] == "/"]
-        return [*self.versions(), *contents, code_of(type(self))]
+        versions = self.versions() if tools else []
+        return [*versions, *contents, code_of(type(self))]
 
     def compilers(self) -> list[tuple[str, ...]]:
         """The commands that compile: the next one is tried where one refuses a program. Raises

@@ -47,7 +47,8 @@ class ProgramQueue:
         of each client: one may have thousands.
         """
         clients = self._waiting[pool]
-        for client in sorted(clients, key=self._used):
+        # most often there is one, and what it has used takes long to find out
+        for client in sorted(clients, key=self._used) if len(clients) > 1 else [*clients]:
             first = islice(clients[client].values(), LOOKED_AT)
             if queued := next(filter(can_run, first), None):
                 self._remove(queued)

@@ -78,9 +78,10 @@ class SlotShares:
         """Whether the programs of others go before this one where cores are few: it is not known to
         be short.
         """
+        if not self._has_others(queued.client):
+            return False
         start = self._started.get(queued.client, {}).get(queued.number, self._clock())
-        is_long = self._clock() - start > LONG_SECONDS and self._has_others(queued.client)
-        return is_long or self.weight(queued) > Weight.LIGHT
+        return self._clock() - start > LONG_SECONDS or self.weight(queued) > Weight.LIGHT
 
     def begin(self, queued: QueuedProgram) -> None:
         """A program starts. Where it could do so because slots are reserved, they stay so."""
@@ -122,6 +123,8 @@ class SlotShares:
         """Which of these runs to stop for a program that waits, if any: a heavy one first, and of
         these the latest, of which least is lost.
         """
+        if not self._has_others(waiting.client):
+            return None  # as nearly always: all runs are of this client
         weight = self.weight(waiting)
         if weight is Weight.HEAVY:
             return None

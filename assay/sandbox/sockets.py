@@ -28,6 +28,8 @@ TIMES = 12
 """Python specialises code after eight runs."""
 PASSED = socket.CMSG_SPACE(16)
 """Room for four descriptors that come with a frame."""
+LOOK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+"""Flags of a look at what waits. Such flags take longer to combine than to use."""
 
 
 class OversizedError(Exception):
@@ -136,7 +138,7 @@ class FramedSocket:
     def is_quiet(self) -> bool:
         """Whether nothing waits to be read."""
         try:
-            waiting = self.stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            waiting = self.stream.recv(1, LOOK)
         except BlockingIOError:
             return True
         if not waiting:

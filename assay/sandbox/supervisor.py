@@ -160,7 +160,9 @@ class Supervisor:
         waits = self.queue.waiting
         free = [s for s in self.slots if s.turn not in busy and s.is_free and waits(s.pool)]
         while free:
-            slot = min(free, key=lambda slot: self.queue.least_used(slot.pool))
+            slot = free[0]
+            if len(free) > 1:
+                slot = min(free, key=lambda slot: self.queue.least_used(slot.pool))
             free.remove(slot)
             fits = self._fits if slot.pool != INTERPRETERS else self._goes_on
             queued = self.queue.take(slot.pool, fits(slot))
@@ -186,11 +188,13 @@ class Supervisor:
         for run in self._running:
             if run.may_give_way and self.shares.goes_last(run.queued):
                 run.give_way()
-        first = (queued for queued in self.queue.first_of_each()
-                 if queued.program.session is None and not queued.was_stopped)  # fmt: skip
-        waiting = min(first, key=lambda queued: self.shares.used(queued.client), default=None)
-        if waiting is None:
+        first = [queued for queued in self.queue.first_of_each()
+                 if queued.program.session is None and not queued.was_stopped]  # fmt: skip
+        if not first:
             return
+        waiting = first[0]
+        if len(first) > 1:
+            waiting = min(first, key=lambda queued: self.shares.used(queued.client))
         running = {slot.turn: slot for slot in self.slots if slot.run}
         if sum(not is_interpreter for _, is_interpreter in running) < self.settings.slots:
             self._open_slots(waiting.program.pool)

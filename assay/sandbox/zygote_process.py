@@ -15,6 +15,9 @@ from assay.sandbox.processes import ONE_THREAD, OPTIONS, output_pipe, start_pyth
 from assay.sandbox.program import ENVIRONMENT, FETCHED, Pool
 from assay.sandbox.zygote import MESSAGE
 
+LOST_DESCRIPTORS = int(socket.MSG_CTRUNC)
+"""A flag of what came without all of its descriptors. As an enum's it takes long to test."""
+
 
 class ZygoteMessage(NamedTuple):
     """What a zygote says: `ready`, `failed`, `candidate`, `companion`, `ended` or `died`."""
@@ -72,7 +75,7 @@ class ZygoteProcess:
             data = b""
         if not data:
             return ZygoteMessage("died", [], [])
-        if flags & socket.MSG_CTRUNC:
+        if flags & LOST_DESCRIPTORS:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._replies_due -= 1
         self.waiting_since = time.monotonic() if self._replies_due else 0.0

@@ -14,7 +14,8 @@ from assay.judge.requests import RemoteProgram
 
 SAME = "<is>"
 """What a test's code calls in place of `is`: no name of Python's."""
-IS = re.compile(r"\bis\b")
+IS = re.compile(r"is\b(?<!\wis)")
+"""`\\bis\\b`, which is sought three times as fast from its letters on."""
 
 
 class IsCalls(ast.NodeTransformer):
