@@ -105,7 +105,7 @@ ANSWER
             for value in list(thing.values()):
                 if type(value) is str and needle in value and 'needle' not in value:
                     print('LEAKED', value)"""),
-    Attack("patch the built-ins", "wrong error", """
+    Attack("patch the built-ins", "wrong forbidden error", """
 import builtins
 class Never(Exception): pass
 for name in ('abs', 'all', 'any', 'len', 'isinstance', 'sorted'):
