@@ -14,16 +14,11 @@ from assay.judge.kinds.find import kind_of
 from assay.languages import language_named
 from assay.registry import Registry
 from assay.suggestions import suggest
-from assay.task_specs import ROWS, split_spec
+from assay.task_specs import split_spec
 from assay.types import Task
 
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
 task_set = task_sets.register
-
-
-def is_file(text: str) -> bool:
-    """Whether `text` names a file of rows rather than a split."""
-    return text.endswith(ROWS)
 
 
 def load(spec: str, *, limit: int | None = None, judged: bool = True) -> list[Task]:
