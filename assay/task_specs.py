@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from assay.errors import SettingsError
+from assay.registry import registry_of
 
 ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".parquet")
 """Endings of files that hold rows."""
@@ -83,6 +84,18 @@ def split_spec(spec: str) -> tuple[str, str]:
             " name a folder that holds such files"
         )
     return "jsonl", spec
+
+
+def require_set(name: str) -> None:
+    """Raises SettingsError unless there is such a task set."""
+    try:
+        registry_of("tasks").require(name)
+    except SettingsError:
+        if name and Path(name).is_dir():
+            raise SettingsError(
+                f"unknown task set {name!r}; for the folder of that name, write ./{name}"
+            ) from None
+        raise
 
 
 def parts_of(spec: str) -> tuple[str, str, str]:

@@ -68,10 +68,12 @@ def check(
         write_atomically(report, strict_json(summary, indent=1) + "\n")
     if output is not None:
         checking.write_tasks(output, reports)
-    tables = [checking.table(reports)] if summary["flawed"] else []
-    end = f"kept {summary['kept']} of {counted(len(reports), 'task')}"
+    tables_shown = [checking.table(reports)] if summary["flawed"] else []
+    prompt = checking.first_prompt(reports)
+    before = [*([""] if tables_shown else []), prompt, ""] if prompt else []
+    end = "\n".join([*before, f"kept {summary['kept']} of {counted(len(reports), 'task')}"])
     if summary["flawed"] and report is None:
         end += "; --report FILE writes the reason of each finding"
-    options.print_result(summary, as_json, tables, end)
+    options.print_result(summary, as_json, tables_shown, end)
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)

@@ -326,7 +326,7 @@ def _text(file: Path) -> str:
 
 
 def _csv(file: Path) -> Places:
-    """Each row with its place: the line on which it ends. A cell without a text is null."""
+    """Each row with its place: the line on which it begins. A cell without a text is null."""
     text = _text(file)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -335,8 +335,11 @@ def _csv(file: Path) -> Places:
         if len({*names}) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DataError(f"{file}: two columns are called {twice!r}; rename one")
-        for cells in filter(None, reader):
-            where = f"{file}, line {reader.line_num}"
+        start = reader.line_num
+        for cells in reader:
+            where, start = f"{file}, line {start + 1}", reader.line_num
+            if not cells:
+                continue
             if len(cells) > len(names):
                 raise DataError(
                     f"{where}: has {len(cells)} cells, but the head has {len(names)}; put a cell"

@@ -71,7 +71,7 @@ def known_rows(source: str) -> Iterator[Row]:
             fields = with_lists(row.fields)
             row = replace(row, fields=_with_columns(fields, names) if names else fields)
             yield row
-            unknown |= unknown_fields(row)
+            unknown |= unknown_fields(row) if _is_whole(row) else {}
     finally:
         warn_of_unknown(unknown, source)
 
