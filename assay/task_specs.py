@@ -132,4 +132,4 @@ def spec_of(table: Mapping[str, Any]) -> str:
         raise SettingsError(f"a task set is {dict(table)!r:.80}; {TABLE}")
     signs = {ord("%"): "%25", ord(","): "%2C"}
     pairs = "".join(f",{name}={column.translate(signs)}" for name, column in columns.items())
-    return f"{path}{split and f':{split}'}{pairs}"
+    return f"{path}{f':{split}' if split else ''}{pairs}"

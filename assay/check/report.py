@@ -15,22 +15,18 @@ from assay.check.findings import WARNINGS, Finding, Flaw, inspect_texts
 from assay.check.trial import ProgramRunner, run_trials
 from assay.errors import DataError, SettingsError
 from assay.files import write_atomically
-from assay.lines import source_lines
 from assay.paths import real_path, require_output
 from assay.progress import cell
-from assay.prompts import messages
 from assay.suggestions import suggest
 from assay.task_specs import own_data, split_spec
 from assay.tasks import load
 from assay.tasks.data_files import files_of
 from assay.tasks.exact import row_of
 from assay.tasks.jsonl import known_rows, own_task
-from assay.types import Task, printable
+from assay.types import Task
 
 SHOWN = 4
 """Task ids per finding in the table."""
-MOST_LINES, LONGEST_LINE = 16, 120
-"""Lines of a prompt that are shown, and letters of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,28 +135,6 @@ def by_flaw(reports: Sequence[TaskReport]) -> dict[Flaw, list[TaskReport]]:
         for flaw in Flaw
     }
     return {flaw: tasks for flaw, tasks in having.items() if tasks}
-
-
-def first_prompt(reports: Sequence[TaskReport]) -> str:
-    """The first task as a chat model is shown it, shortened; empty where no row is a task."""
-    task = next((report.task for report in reports if report.task), None)
-    if task is None:
-        return ""
-    shown = [
-        f"{message.role}: {line}" if not number and message.role != "user" else line
-        for message in messages(task)
-        for number, line in enumerate(source_lines(message.content))
-    ]
-    lines = [_cut(line) for line in shown[:MOST_LINES]]
-    lines += [f"... {len(shown) - MOST_LINES} more lines"] * (len(shown) > MOST_LINES)
-    return "\n".join(
-        [f"the prompt of {printable(task.id[:LONGEST_LINE])}:", *(f"  {it}" for it in lines)]
-    )
-
-
-def _cut(line: str) -> str:
-    """The beginning of a line, of which a terminal obeys nothing."""
-    return printable(line[:LONGEST_LINE]) + "..." * (len(line) > LONGEST_LINE)
 
 
 def table(reports: Sequence[TaskReport]) -> Table:

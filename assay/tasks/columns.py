@@ -68,8 +68,8 @@ def renamed(rows: Iterator[tuple[str, object]], name: DataName) -> Iterator[tupl
         if not isinstance(fields, dict):
             yield where, fields
             continue
-        taken_columns = {*name.columns.values()}
-        rest = {key: value for key, value in fields.items() if key not in taken_columns}
+        sources = {*name.columns.values()}
+        rest = {key: value for key, value in fields.items() if key not in sources}
         mapped = {field: _member(fields, column) for field, column in name.columns.items()}
         yield where, rest | mapped
 
@@ -99,11 +99,11 @@ def _from_text(name: str, value: Any) -> Any:
     return content if is_list and all(isinstance(it, AS_TEXT[name]) for it in content) else value
 
 
-def require_fields(names: Mapping[str, str], known: set[str]) -> None:
+def require_fields(names: Mapping[str, str], fields: set[str]) -> None:
     """Raises SettingsError where `columns` names what no task has."""
     for name in names:
-        if name not in known:
-            raise SettingsError(f"columns: no task has a field {name!r}; {suggest(name, known)}")
+        if name not in fields:
+            raise SettingsError(f"columns: no task has a field {name!r}; {suggest(name, fields)}")
 
 
 def why_no_task(fields: Mapping[str, Any], file: str) -> str:
@@ -168,9 +168,9 @@ def _guess(fields: Mapping[str, Any]) -> dict[str, str]:
         is_program = FIELDS_ELSEWHERE.get(_last(name)) == "reference" or _last(name) == "code"
         if guess and is_program and isinstance(columns[name], str):
             guess.setdefault("reference", name)
-    judged = not TESTS.isdisjoint(guess) or not TESTS.isdisjoint(fields)
-    asked = not PROMPTS.isdisjoint(guess) or not PROMPTS.isdisjoint(fields)
-    return guess if judged and asked else {}
+    has_tests = not TESTS.isdisjoint(guess) or not TESTS.isdisjoint(fields)
+    has_prompt = not PROMPTS.isdisjoint(guess) or not PROMPTS.isdisjoint(fields)
+    return guess if has_tests and has_prompt else {}
 
 
 def _last(column: str) -> str:
@@ -180,14 +180,14 @@ def _last(column: str) -> str:
 def _prompt_among(columns: Mapping[str, Any]) -> str:
     """The column whose name is likeliest a prompt's; empty where there is none."""
     texts = [name for name, value in columns.items() if isinstance(value, str) and value.strip()]
-    known = [name for name in texts if FIELDS_ELSEWHERE.get(_last(name)) == "prompt"]
+    usual = [name for name in texts if FIELDS_ELSEWHERE.get(_last(name)) == "prompt"]
     words = [
         name
         for word in PROMPT_WORDS
         for name in texts
         if word in re.split(r"[^a-z]+", _last(name)) and " " in columns[name].strip()
     ]
-    return next(iter(known + words), "")
+    return next(iter(usual + words), "")
 
 
 def _tests_among(columns: Mapping[str, Any]) -> dict[str, str]:

@@ -96,8 +96,8 @@ def files_of(name: DataName) -> list[Path]:
     if _is_on_hub(name):
         return []
     if is_glob(name.path) and not _exists(path):
-        matches = glob(name.path, recursive=True)  # noqa: PTH207  Path's takes no whole path
-        files = sorted(map(Path, matches))
+        matching = glob(name.path, recursive=True)  # noqa: PTH207  Path's takes no whole path
+        files = sorted(map(Path, matching))
         rows = [file for file in files if file.name.endswith(ROWS) and file.is_file()]
         if not rows:
             raise DataError(
@@ -434,8 +434,8 @@ def ask_hub(hub: str, call: Callable[[Any], T], why: str, otherwise: str) -> T:
 
 @contextmanager
 def _client(hub: str) -> Iterator[Any]:
-    """The library `datasets`, told to look into its cache alone where the hub's name does not
-    resolve: it would try again for minutes.
+    """The library `datasets`, which reads its cache alone where the hub's name does not resolve: it
+    would try again for minutes.
     """
     import datasets
     from huggingface_hub import constants

@@ -80,8 +80,8 @@ def _with_columns(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mappin
     """The fields that count where the user said what the columns are."""
     counted = only_named(fields, names)
     is_judged = not TESTS.isdisjoint(counted)
-    known = FIELDS | MBPP | PROMPTS | names.keys() | (set() if is_judged else REPLIES)
-    return {name: value for name, value in counted.items() if name in known}
+    ours = FIELDS | MBPP | PROMPTS | names.keys() | (set() if is_judged else REPLIES)
+    return {name: value for name, value in counted.items() if name in ours}
 
 
 def own_task(row: Row) -> Task:
