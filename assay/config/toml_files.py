@@ -12,7 +12,7 @@ from assay.config.model_names import is_tiny
 from assay.errors import DataError, SettingsError
 from assay.lines import source_lines
 from assay.paths import read_bytes, real_path
-from assay.task_specs import is_path, parts_of, spec_of
+from assay.task_specs import is_path, names_files, parts_of, spec_of
 
 Table = dict[str, Any]
 Place = tuple[str, ...]
@@ -161,7 +161,8 @@ def _each_relative(table: Table, folder: Path, change: Callable[[Path, str], str
         if Path(path).is_absolute() or is_name.get("tasks" if key in TASKS else key):
             return path
         path = change(folder, path)
-        may_be_name = key == "policy.model" or (key in TASKS and "/" not in path)
+        is_folder = key in TASKS and not names_files(path) and "/" not in path
+        may_be_name = key == "policy.model" or is_folder
         dots = "./" if may_be_name and path[:1] not in "./" else ""
         return f"{dots}{path}"
 

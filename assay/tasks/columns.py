@@ -168,8 +168,8 @@ def _guess(fields: Mapping[str, Any]) -> dict[str, str]:
         is_program = FIELDS_ELSEWHERE.get(_last(name)) == "reference" or _last(name) == "code"
         if guess and is_program and isinstance(columns[name], str):
             guess.setdefault("reference", name)
-    has_tests = not TESTS.isdisjoint(guess) or not TESTS.isdisjoint(fields)
-    has_prompt = not PROMPTS.isdisjoint(guess) or not PROMPTS.isdisjoint(fields)
+    has_tests = not (TESTS | LEARNED).isdisjoint({*guess, *fields})
+    has_prompt = not PROMPTS.isdisjoint({*guess, *fields})
     return guess if has_tests and has_prompt else {}
 
 
@@ -191,7 +191,9 @@ def _prompt_among(columns: Mapping[str, Any]) -> str:
 
 
 def _tests_among(columns: Mapping[str, Any]) -> dict[str, str]:
-    """The column that holds tests, under the field that takes tests of its form."""
+    """The column that holds tests, under the field that takes tests of its form, or else a reply
+    for SFT.
+    """
     for name, value in columns.items():
         content = decoded(value)
         items = content if isinstance(content, list) else [content]
@@ -201,4 +203,5 @@ def _tests_among(columns: Mapping[str, Any]) -> dict[str, str]:
         field = FIELDS_ELSEWHERE.get(_last(name), "")
         if field in ("tests", "expected_answer"):
             return {field: name}
-    return {}
+    replies = [name for name in columns if FIELDS_ELSEWHERE.get(_last(name)) == "completion"]
+    return {"completion": replies[0]} if replies else {}
