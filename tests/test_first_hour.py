@@ -284,8 +284,8 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      f"object.json, line 1: no prompt and no tests among the columns tasks; {NEEDED}", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": '{"id": "add", "prompt": "Add.", "test_cases": ["assert add(1, 2) == 3"]}\n'},
-     f"rows.jsonl, line 1: no tests among the columns id, prompt, test_cases; {NEEDED}; did you mean"
-     ' columns = { tests = "test_cases" }? On a command line: rows.jsonl,tests=test_cases', 2),
+     f"rows.jsonl, line 1: no tests among the columns id, prompt, test_cases; {NEEDED}; did you"
+     ' mean columns = { tests = "test_cases" }? On a command line: rows.jsonl,tests=test_cases', 2),
     ("train run.toml --tasks.train rows.jsonl",
      {"rows.jsonl": '{"prompt": "Sum.", "unit_tests": [{"input": "1 2", "output": "3"}]}\n'},
      f"rows.jsonl, line 1: no tests among the columns prompt, unit_tests; {NEEDED}; did you mean"
