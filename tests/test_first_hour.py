@@ -58,6 +58,14 @@ SERVERS = (
 EVAL = "for example: assay eval --model runs/mine --tasks humaneval --samples 4"
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
 
+NO_FILE = (
+    "is no file of tasks; write rows to a .jsonl, .json, .csv or .parquet file, or name a folder"
+    " that holds such files"
+)
+NEEDED = (
+    "a task needs 'prompt' and tests ('tests', 'test', 'inputs', 'cases', 'exchanges' or"
+    " 'expected_answer'), a row for SFT 'prompt' and 'completion', or 'messages'"
+)
 ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("train gone.toml", {},
      "settings file gone.toml not found; write the path of a TOML file, or a recipe: "
@@ -238,21 +246,21 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
       "mine.py": "from assay.rewards import reward\n\n@reward\ndef length(rollout): pass\n"},
      "plug-in mine.py, line 3: reward 'length' is registered twice; rename one of them", 2),
     ("check tasks.txt", {"tasks.txt": "Write add(a, b)."},
-     "tasks.txt is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     f"tasks.txt {NO_FILE}", 2),
     ("check tasks.csv", {"tasks.csv": "id,prompt"},
-     "tasks.csv is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     "tasks.csv holds no tasks; check the file", 2),
     ("check run.toml", {},
-     "run.toml is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     f"run.toml {NO_FILE}", 2),
     ("grade --tasks tasks.yaml --samples samples.jsonl", {"tasks.yaml": "- id: add"},
-     "tasks.yaml is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     f"tasks.yaml {NO_FILE}", 2),
     ("eval --model x --tasks tasks.py", {"tasks.py": "def add(): pass"},
-     "tasks.py is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     f"tasks.py {NO_FILE}", 2),
     ("overlap tasks.jsonl notes.md", {"notes.md": "# Notes"},
-     "notes.md is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     f"notes.md {NO_FILE}", 2),
     ("train run.toml --tasks.train tasks.txt", {"tasks.txt": "Write add(a, b)."},
-     "tasks.txt is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     f"tasks.txt {NO_FILE}", 2),
     ("train run.toml --evaluate.tasks tasks.csv", {"tasks.csv": "id,prompt"},
-     "tasks.csv is no file of tasks; write rows of JSON to a .jsonl file", 2),
+     "tasks.csv holds no tasks; check the split or the file", 2),
     ("check mbpp:tasks.txt", {},
      "unknown split 'tasks.txt' of mbpp; known: all, prompt, test, train, validation", 2),
     ("check tasks.parquet", {"tasks.parquet": TASKS},
@@ -273,29 +281,34 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("check rows.jsonl", {"rows.jsonl": TASKS + '["add"]\n'},
      "rows.jsonl, line 2: a row is a JSON object, not a list (['add'])", 2),
     ("check object.json", {"object.json": '{"tasks": [{"id": "add", "prompt": "Add."}]}'},
-     "object.json, line 1: 'prompt' is missing; make it a string (the row's fields: tasks)", 2),
+     f"object.json, line 1: no prompt and no tests among the columns tasks; {NEEDED}", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": '{"id": "add", "prompt": "Add.", "test_cases": ["assert add(1, 2) == 3"]}\n'},
-     "rows.jsonl, line 1: fields have other names here; rename 'test_cases' to 'tests'", 2),
+     f"rows.jsonl, line 1: no tests among the columns id, prompt, test_cases; {NEEDED}; did you"
+     ' mean columns = { tests = "test_cases" }? On a command line: rows.jsonl,tests=test_cases', 2),
     ("train run.toml --tasks.train rows.jsonl",
      {"rows.jsonl": '{"prompt": "Sum.", "unit_tests": [{"input": "1 2", "output": "3"}]}\n'},
-     "rows.jsonl, line 1: fields have other names here; rename 'unit_tests' to 'tests'", 2),
+     f"rows.jsonl, line 1: no tests among the columns prompt, unit_tests; {NEEDED}; did you mean"
+     ' columns = { tests = "unit_tests" }? On a command line: rows.jsonl,tests=unit_tests', 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": '{"id": 1, "prompt": "Add.", "tests": "assert add(1, 2) == 3"}\n'},
-     "rows.jsonl, line 1: 'tests' is a str (assert add(1, 2) == 3); make it a list of strings; "
+     "rows.jsonl, line 1: 'tests' is a str (assert add(1, 2) == 3); make it a list of strings, or"
+     " call one text 'test'; "
      f"{EXCHANGES}", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl",
      {"rows.jsonl": TASKS + '{"id": "b", "tests": ["assert b() == 1"]}\n'},
-     "rows.jsonl, line 2: 'prompt' is missing; make it a string (the row's fields: id, tests)", 2),
+     f"rows.jsonl, line 2: no prompt among the columns id, tests; {NEEDED}", 2),
     ("train run.toml --tasks.train rows.jsonl",
      {"rows.jsonl": '{"prompt": "Add.", "completion": "def add(a, b): return a + b"}\n'},
      "rows.jsonl, row 1: task 'line 1' has no tests, so only SFT can use it; add tests, or remove "
      "the row", 2),
     ("grade --tasks rows.jsonl --samples samples.jsonl", {"rows.jsonl": TASKS + TASKS},
      "rows.jsonl, row 2: the id 'add' occurs twice; ids must be unique", 2),
-    ("check .", {}, ". is no file of tasks; write rows of JSON to a .jsonl file", 2),
-    ("train run.toml --tasks.train data/mine", {},
-     "data/mine is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("check .", {},
+     ". has the splits samples, tasks; choose one: .:samples", 2),
+    ("train run.toml --tasks.train ./mine", {},
+     "mine does not exist; give a folder, or a file: .jsonl, .jsonl.gz, .json, .json.gz, .csv,"
+     " .parquet", 2),
     ("plan gone.toml", {},
      "settings file gone.toml not found; write the path of a TOML file, or a recipe: "
      f"{RECIPES}", 2),
@@ -351,7 +364,8 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "no tests in the distribution of empty: pytest collects none; give its git repository, or "
      "--pytest-arguments that lead to tests, such as '--doctest-modules'", 2),
     ("grade --tasks tasks.jsonl --samples samples.csv", {"samples.csv": "task_id,completion"},
-     "samples.csv, line 1: no valid JSON (Expecting value: line 1 column 1 (char 0)); fix it", 2),
+     'samples.csv holds no samples; write rows such as {"task_id": "HumanEval/0", "completion": '
+     '"..."}', 2),
     ("train run.toml --policy.device cudaa", {},
      "setting 'policy.device' = 'cudaa' is not a device; try 'auto', 'cpu' or 'cuda'", 2),
     ("train run.toml --prompt.template {promt}", {},
@@ -431,7 +445,8 @@ MORE_ROWS: list[tuple[str, dict[str, str], str, int]] = [
      {"two.jsonl": SAMPLES + '{"task_id": "sub", "completion": ""}\n'},
      "two.jsonl, line 2: unknown task_id 'sub'; known: add", 2),
     ("check folder.jsonl", {"folder.jsonl/x": ""},
-     "folder.jsonl is a folder; give the path of a file in it", 2),
+     "folder.jsonl is a folder without files of rows (.jsonl, .jsonl.gz, .json, .json.gz, .csv,"
+     " .parquet)", 2),
     ("grade --tasks tasks.jsonl --samples folder", {"folder/x": ""},
      "folder is a folder; give the path of a file in it", 2),
     ("serve --token-file gone.txt", {},
@@ -499,7 +514,8 @@ BROKEN = [
      "'entry_point' is missing; add the name of the function that the tests call, or a 'reference' "
      f"that defines it; {EXCHANGES}"),
     (GRADE, '{"prompt": "Add.", "tests": [{"input": "1 2", "output": "3"}]}',
-     "'tests' is a list ([{'input': '1 2', 'output': '3'}]); make it a list of strings; "
+     "'tests' is a list ([{'input': '1 2', 'output': '3'}]); make it a list of strings, or"
+     " call one text 'test'; "
      f"{EXCHANGES}"),
     (GRADE, '{"prompt": "Add.", "exchanges": [{"input": "1 2", "output": "3"}]}',
      "'exchanges' 1: 'stdin' is missing; make it a string (the row's fields: input, output)"),
@@ -520,12 +536,16 @@ BROKEN = [
      "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`; the answer to a "
      "question is 'expected_answer'"),
     (GRADE, '{"question": "Two and two?", "final_answer": "4", "topic": "sums"}',
-     "fields have other names here; rename 'question' to 'prompt', 'final_answer' to "
-     "'expected_answer'"),
+     f"no prompt and no tests among the columns question, final_answer, topic; {NEEDED}; did you"
+     ' mean columns = { prompt = "question", expected_answer = "final_answer" }? On a command line:'
+     " rows.jsonl,prompt=question,expected_answer=final_answer"),
     (GRADE, '{"instruction": "Two and two?", "input": "", "output": "4"}',
-     "fields have other names here; rename 'instruction' to 'prompt', 'output' to 'completion'"),
+     f"no prompt and no tests among the columns instruction, input, output; {NEEDED}; did you mean"
+     ' columns = { prompt = "instruction", completion = "output" }? On a command line:'
+     " rows.jsonl,prompt=instruction,completion=output"),
     (GRADE, '{"prompt": "Two and two?", "description": "Sum.", "response": "4"}',
-     "fields have other names here; rename 'response' to 'completion'"),
+     f"no tests among the columns prompt, description, response; {NEEDED}; did you mean columns ="
+     ' { completion = "response" }? On a command line: rows.jsonl,completion=response'),
     (GRADE, f'{{{ADDS}, "tests": ["assert add(1, 2) == 3"], "language": "cobol"}}',
      "'language': the language 'cobol' cannot be judged; known: answer, c, cpp, diff, go, java, "
      "javascript, python, q, ruby, rust, shell_script, typescript, verilog"),

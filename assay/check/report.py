@@ -18,10 +18,11 @@ from assay.files import write_atomically
 from assay.paths import real_path, require_output
 from assay.progress import cell
 from assay.suggestions import suggest
-from assay.task_specs import split_spec
+from assay.task_specs import own_data, split_spec
 from assay.tasks import load
+from assay.tasks.data_files import files_of
 from assay.tasks.exact import row_of
-from assay.tasks.jsonl import known_rows, task_of
+from assay.tasks.jsonl import known_rows, own_task
 from assay.types import Task
 
 SHOWN = 4
@@ -72,14 +73,14 @@ def check(
 
 
 def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskReport]]:
-    """The tasks of `spec`, and for a .jsonl file a report on each row that is not a task."""
+    """The tasks of `spec`, and for rows of your own a report on each that is not a task."""
     name, file = split_spec(spec)
     if name != "jsonl" or not file:
         return load(spec, limit=limit), []
     tasks, invalid = dict[str, Task](), list[TaskReport]()
     for row in islice(known_rows(file), limit):
         try:
-            task = task_of(row)
+            task = own_task(row)
             if not task.checks:
                 raise row.wrong("has no tests; add one, or remove the row")
             if task.id in tasks:
@@ -102,8 +103,10 @@ def require_writable(spec: str, output: Path | None, report: Path | None, *input
     """
     if output is not None and output.suffix != ".jsonl":
         raise SettingsError(f"{output} must end in .jsonl, to be read as tasks again")
+    data, split = own_data(spec), split_spec(spec)[1]
+    files = files_of(data) if data else [Path(split)] if split else []
     for file in [file for file in (output, report) if file is not None]:
-        require_output(file, [*inputs, *([Path(split)] if (split := split_spec(spec)[1]) else [])])
+        require_output(file, [*inputs, *files])
     if output is not None and report is not None and real_path(output) == real_path(report):
         raise SettingsError(f"--output and --report are both {output}; give two paths")
 

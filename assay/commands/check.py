@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.commands import options
 from assay.errors import SettingsError
 from assay.files import write_atomically
+from assay.lines import source_lines
 from assay.progress import Progress, counted
 from assay.strict_json import strict_json
+from assay.types import printable
 
+if TYPE_CHECKING:
+    from assay.check.report import TaskReport
+
+MOST_LINES, LONGEST_LINE = 16, 120
+"""Lines of a prompt that are shown, and letters of each."""
 Output = Annotated[Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")]
 
 
@@ -69,9 +77,32 @@ def check(
     if output is not None:
         checking.write_tasks(output, reports)
     tables = [checking.table(reports)] if summary["flawed"] else []
-    end = f"kept {summary['kept']} of {counted(len(reports), 'task')}"
+    end = f"{_first_prompt(reports)}kept {summary['kept']} of {counted(len(reports), 'task')}"
     if summary["flawed"] and report is None:
         end += "; --report FILE writes the reason of each finding"
     options.print_result(summary, as_json, tables, end)
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)
+
+
+def _first_prompt(reports: Sequence[TaskReport]) -> str:
+    """The first task as a chat model is shown it, shortened; empty where no row is a task."""
+    from assay.prompts import messages
+
+    task = next((report.task for report in reports if report.task), None)
+    if task is None:
+        return ""
+    text = [
+        f"{message.role}: {line}" if not number and message.role != "user" else line
+        for message in messages(task)
+        for number, line in enumerate(source_lines(message.content))
+    ]
+    lines = [_cut(line) for line in text[:MOST_LINES]]
+    lines += [f"... {len(text) - MOST_LINES} more lines"] * (len(text) > MOST_LINES)
+    title = f"the prompt of {_cut(task.id)}:"
+    return "\n".join([title, *(f"  {line}" for line in lines), "", ""])
+
+
+def _cut(line: str) -> str:
+    """The beginning of a line, of which a terminal obeys nothing."""
+    return printable(line[:LONGEST_LINE]) + "..." * (len(line) > LONGEST_LINE)

@@ -33,7 +33,7 @@ from assay.files import encodable
 from assay.paths import require_file_place
 from assay.registry import load_plugins, registry_of
 from assay.suggestions import is_like, suggest
-from assay.task_specs import split_spec
+from assay.task_specs import require_set, split_spec
 
 S = TypeVar("S", RunSettings, EvaluationRun)
 Short = Mapping[str, str]
@@ -245,7 +245,7 @@ def _require(plan: Plan, stage: str, names: Sequence[tuple[str, Place, Any]]) ->
     for folder, place, name in names:
         with plan.blaming(stage, place):
             if isinstance(name, str):  # environments.build refuses any other
-                registry_of(folder).require(name)
+                (require_set if folder == "tasks" else registry_of(folder).require)(name)
 
 
 def words_of(changes: Mapping[str, Any]) -> list[str]:

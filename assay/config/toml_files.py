@@ -12,7 +12,7 @@ from assay.config.model_names import is_tiny
 from assay.errors import DataError, SettingsError
 from assay.lines import source_lines
 from assay.paths import read_bytes, real_path
-from assay.task_specs import ROWS, split_spec
+from assay.task_specs import is_path, names_files, parts_of, spec_of
 
 Table = dict[str, Any]
 Place = tuple[str, ...]
@@ -25,6 +25,8 @@ PATHS = (
     "algorithm.pairs", "engine.python", "engine.weights_folder",
 )  # fmt: skip
 """Settings that are paths, or may be."""
+TASKS = ("tasks.train", "evaluate.tasks")
+"""Settings that name task sets, each by a text or a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,37 +149,43 @@ def _from_folder(folder: Path, path: str) -> str:
 def _each_relative(table: Table, folder: Path, change: Callable[[Path, str], str]) -> Table:
     """`table` with `change` applied to every relative path; `folder` is what they are relative to.
 
-    A model or a program may be a name, and a task set has a path only where it is a file of rows.
+    A model, a program or a folder of rows may be a name.
     """
 
     def changed(key: str, path: str) -> str:
         is_name = {
-            "tasks": not path.endswith(ROWS),
+            "tasks": not (is_path(path) or (folder / path).is_dir()),
             "engine.python": "/" not in path,
             "policy.model": path[:1] != "." and (is_tiny(path) or not (folder / path).exists()),
         }
-        if Path(path).is_absolute() or is_name.get("tasks" if "tasks" in key else key):
+        if Path(path).is_absolute() or is_name.get("tasks" if key in TASKS else key):
             return path
         path = change(folder, path)
-        dots = "./" if key == "policy.model" and path[:1] not in "./" else ""
+        is_folder = key in TASKS and not names_files(path) and "/" not in path
+        may_be_name = key == "policy.model" or is_folder
+        dots = "./" if may_be_name and path[:1] not in "./" else ""
         return f"{dots}{path}"
 
     return _each_path(table, changed)
 
 
 def _each_path(table: Table, change: Callable[[str, str], str]) -> Table:
-    """`table` with `change` applied to every setting that is a path, or may be, and its key."""
+    """`table` with `change` applied to every setting that is a path, or may be, and its key. Task
+    sets that are tables become texts.
+    """
 
     def changed(value: Any, *place: str) -> Any:
         key = ".".join(place[2:] if place[0] == "stages" else place)
+        if isinstance(value, dict) and key in TASKS:
+            value = spec_of(value)
         if isinstance(value, dict):
             return {inner: changed(each, *place, inner) for inner, each in value.items()}
         if isinstance(value, list):
             return [changed(each, *place) for each in value]
         if key not in PATHS or not isinstance(value, str) or not value:
             return value
-        path = split_spec(value)[1] if "tasks" in key else value
-        return value.removesuffix(path) + change(key, path)
+        before, path, after = parts_of(value) if key in TASKS else ("", value, "")
+        return f"{before}{change(key, path) if path else ''}{after}"
 
     return {key: changed(value, key) for key, value in table.items()}
 

@@ -18,8 +18,8 @@ from assay.integrations import case_rows
 from assay.judge import Job
 from assay.judges.terms import key_of
 from assay.sandbox.program import FETCHED, Folder
-from assay.task_specs import split_spec
-from assay.tasks import exact, is_file, jsonl, load
+from assay.task_specs import names_files, split_spec
+from assay.tasks import exact, jsonl, load
 from assay.tasks.cases import with_prelude
 from assay.tasks.rows import Row
 from assay.types import Task
@@ -347,7 +347,7 @@ class CasesRequest(Request):
 def tasks_of(dataset: str) -> dict[str, Task]:
     """The tasks of a set by their ids. Raises DataError for files or folders, and as `load`."""
     name, split = split_spec(dataset)
-    is_path = is_file(split) or not PLAIN.fullmatch(split)
+    is_path = names_files(split) or not PLAIN.fullmatch(split)
     if name == "jsonl" or is_path or (name in OF_FOLDERS and split and Path(split).exists()):
         raise DataError("dataset: files are not supported; name a task set, or ask /judge")
     return {task.id: task for task in _loaded(dataset)}

@@ -7,17 +7,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 import verifiers.v1 as vf
 
-from assay.content import digest_of
 from assay.extract import program
 from assay.integrations.background import score
 from assay.judge import Job
 from assay.prompts import messages
-from assay.task_specs import split_spec
+from assay.task_specs import own_data
 from assay.tasks import load
+from assay.tasks.data_files import content_of
 from assay.types import Task
 
 __all__ = ["CodeTaskset"]
@@ -79,9 +78,9 @@ class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):
 
 
 def _tasks(source: str) -> dict[str, Task]:
-    """The tasks of a set by their ids; a file is read again once its content is another."""
-    file = Path(split_spec(source)[1])
-    return _loaded(source, digest_of(file) if file.is_file() else "")
+    """The tasks of a set by their ids; files are read again once their content is another."""
+    data = own_data(source)
+    return _loaded(source, content_of(data) if data else "")
 
 
 @lru_cache(8)

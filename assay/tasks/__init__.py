@@ -14,21 +14,16 @@ from assay.judge.kinds.find import kind_of
 from assay.languages import language_named
 from assay.registry import Registry
 from assay.suggestions import suggest
-from assay.task_specs import ROWS, split_spec
+from assay.task_specs import require_set, split_spec
 from assay.types import Task
 
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
 task_set = task_sets.register
 
 
-def is_file(text: str) -> bool:
-    """Whether `text` names a file of rows rather than a split."""
-    return text.endswith(ROWS)
-
-
 def load(spec: str, *, limit: int | None = None, judged: bool = True) -> list[Task]:
-    """The tasks of `spec`: `humaneval`, `mbpp:train`, `drills:test`, `jsonl:my.jsonl` or just
-    `my.jsonl`.
+    """The tasks of `spec`: `humaneval`, `mbpp:train`, `drills:test`, or rows of your own:
+    `my.jsonl`, `data/*.parquet`, `owner/name:train`, `my.csv,prompt=question,tests=asserts`.
 
     A set that reads rows takes a file of its format too: `humaneval:my.jsonl.gz`. `limit` keeps the
     first tasks, this many. Unless they are to be `judged`, tasks need no tests: SFT learns from
@@ -38,6 +33,7 @@ def load(spec: str, *, limit: int | None = None, judged: bool = True) -> list[Ta
     if limit is not None and limit < 1:
         raise SettingsError(f"the limit of tasks is {limit}; it must be at least 1")
     name, split = split_spec(spec)
+    require_set(name)
     tasks = list(islice(task_sets[name](split) if split else task_sets[name](), limit))
     if not tasks:
         raise DataError(f"{spec} holds no tasks; check the split or the file")

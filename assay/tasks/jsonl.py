@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from assay.errors import SettingsError
@@ -19,8 +18,21 @@ from assay.judge.prepared_task import NEEDS_OBJECTS
 from assay.languages import language_named
 from assay.lines import source_lines
 from assay.suggestions import suggest
+from assay.task_specs import data_name
 from assay.tasks import exact, mbpp, published, repository, task_set
 from assay.tasks.cases import AS_JSON, first_block
+from assay.tasks.columns import (
+    FIELDS_ELSEWHERE,
+    LEARNED,
+    OF_FUNCTIONS,
+    PROMPTS,
+    REPLIES,
+    TESTS,
+    only_named,
+    require_fields,
+    why_no_task,
+    with_lists,
+)
 from assay.tasks.maths import right_answer
 from assay.tasks.python_source import around, called_function, defines, is_stub, parsed
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
@@ -28,25 +40,8 @@ from assay.tasks.stdio import columns, exchanges
 from assay.tasks.tolerances import NUMBER, stated_tolerance
 from assay.types import Call, Check, Message, Task, TestFunctions
 
-OF_FUNCTIONS = {"tests", "test", "inputs", "cases"}
-TESTS = OF_FUNCTIONS | {"exchanges", "test_list", "checks", "expected_answer", "tree"}
-"""A row with one of these fields is a task; any other is only for SFT."""
-FIELDS_ELSEWHERE = {
-    "solution": "reference", "solutions": "reference", "canonical": "reference",
-    "messages": "prompt", "question": "prompt", "instruction": "prompt", "problem": "prompt",
-    "description": "prompt", "outputs": "expected", "function_name": "entry_point",
-    "conversations": "messages", "output": "completion", "response": "completion",
-    "final_answer": "expected_answer", "ground_truth": "expected_answer",
-    "fn_name": "entry_point", "func_name": "entry_point", "starter_code": "stub",
-    "test_cases": "tests", "testcases": "tests", "unit_tests": "tests", "public_tests": "tests",
-    "input_output": "tests", "functions": "tools",
-}  # fmt: skip
-"""What other sets call a field, and what assay does."""
 EXCHANGES = "what a program reads and prints is 'exchanges', each with a 'stdin' and a 'stdout'"
 ENDS = ("stdin", "stdout")
-PROMPTS = {"prompt", "messages", "text"}
-REPLIES = {"completion", "answer", "messages"}
-LEARNED = REPLIES | {"demonstrations", "reference"}
 FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
     "canonical_solution", "setup", "expected", "tolerance", "checker", "format", "tags",
@@ -57,22 +52,54 @@ MBPP = {"text", "code", "test_imports", "test_setup_code", "challenge_test_list"
 
 
 @task_set
-def jsonl(file: str = "") -> Iterator[Task]:
-    """Tasks from a file of JSON lines, a JSON array or Parquet: `jsonl:my.jsonl`."""
-    if not file:
+def jsonl(source: str = "") -> Iterator[Task]:
+    """Tasks of your own, from a file, a folder, a glob or the hub: `jsonl:my.jsonl`."""
+    if not source:
         raise SettingsError("the task set jsonl needs a file; write jsonl:PATH")
-    yield from map(task_of, known_rows(file))
+    yield from map(own_task, known_rows(source))
 
 
-def known_rows(file: str) -> Iterator[Row]:
-    """The rows of a file. One warning names the fields that no format has."""
+def known_rows(source: str) -> Iterator[Row]:
+    """The rows of a file, or of whatever a text names. One warning names the fields that no format
+    has. Raises SettingsError where the text maps columns to fields that no task has.
+    """
     unknown: dict[str, str] = {}
+    names = data_name(source).columns
+    require_fields(names, FIELDS | REPLIES | PROMPTS | MBPP)
     try:
-        for row in file_rows(Path(file)):
+        for row in file_rows(source):
+            fields = with_lists(row.fields)
+            row = replace(row, fields=_with_columns(fields, names) if names else fields)
             yield row
-            unknown |= unknown_fields(row)
+            unknown |= unknown_fields(row) if _is_whole(row) else {}
     finally:
-        warn_of_unknown(unknown, file)
+        warn_of_unknown(unknown, source)
+
+
+def _with_columns(fields: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    """The fields that count where the user said what the columns are."""
+    counted = only_named(fields, names)
+    is_judged = not TESTS.isdisjoint(counted)
+    ours = FIELDS | MBPP | PROMPTS | names.keys() | (set() if is_judged else REPLIES)
+    return {name: value for name, value in counted.items() if name in ours}
+
+
+def own_task(row: Row) -> Task:
+    """The task of a row of a file. Raises DataError as `task_of`, and for a row without a task with
+    the columns that it has and those that it needs.
+    """
+    fields = row.fields.keys()
+    is_ours = fields >= {"tree"} or row.fields.get("format") == exact.FORMAT
+    if not (is_ours or published.is_verl(row) or fields >= published.PAIR or _is_whole(row)):
+        published.refuse(row)
+        raise row.wrong(why_no_task(row.fields, row.where.rpartition(", ")[0]))
+    return task_of(row)
+
+
+def _is_whole(row: Row) -> bool:
+    """Whether a row has a prompt, and tests or something to learn."""
+    fields = row.fields.keys()
+    return not PROMPTS.isdisjoint(fields) and not (TESTS | LEARNED).isdisjoint(fields)
 
 
 def unknown_fields(row: Row) -> dict[str, str]:
@@ -120,12 +147,9 @@ def _untagged(row: Row) -> Task:
         return content if isinstance(content, Task) else task_of(content)
     others = {name: FIELDS_ELSEWHERE[name] for name in row.fields if name in FIELDS_ELSEWHERE}
     renames = [f"{old!r} to {name!r}" for old, name in others.items() if name not in row.fields]
-    is_judged = not row.fields.keys().isdisjoint(TESTS)
-    is_learned = not row.fields.keys().isdisjoint(LEARNED)
-    is_whole = (is_judged or is_learned) and not PROMPTS.isdisjoint(row.fields)
-    if renames and not is_whole:
+    if renames and not _is_whole(row):
         raise row.wrong(f"fields have other names here; rename {', '.join(renames)}")
-    if is_learned and not is_judged:
+    if TESTS.isdisjoint(row.fields) and not LEARNED.isdisjoint(row.fields):
         return _without_tests(row)
     language = row.language()
     if row.fields.get("format") == exact.FORMAT:
@@ -314,7 +338,7 @@ def _tests(row: Row) -> tuple[str, ...]:
             "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`; the"
             " answer to a question is 'expected_answer'"
         )
-    what = f"a list of strings; {EXCHANGES}"
+    what = f"a list of strings, or call one text 'test'; {EXCHANGES}"
     tests = row.texts("tests", what) if "tests" in row.fields else (row.text("test"),)
     if not any(test.strip() for test in tests):
         raise row.wrong("has no tests; add an assert, or remove the row")

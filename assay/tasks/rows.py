@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 import os
-import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
-from assay.extras import advice_on
 from assay.files import encodable
 from assay.languages import canonical, language_named
-from assay.paths import opened, read_bytes
-from assay.registry import one_line
-from assay.tasks import is_file, require_split
+from assay.task_specs import DataName, data_name, is_path
+from assay.tasks import require_split
+from assay.tasks.columns import renamed
 from assay.tasks.conversation import ABSENT, decoded, loses_nulls, message_of, tools_of
+from assay.tasks.data_files import ask_hub, hub_rows, read_data, read_file
 from assay.types import Message, Task
 
 log = logging.getLogger(__name__)
 LANGUAGE = ("language", "programming_language", "lang")
-SPACE = re.compile(r"\s*+")
 TOLERANCE = 1e-6
 """Absolute tolerance for floats where a row names none; EvalPlus has the same."""
 
@@ -284,8 +280,8 @@ class PublicSet:
 
         Raises SettingsError for an unknown split, DataError when the rows are nowhere.
         """
-        if is_file(split):
-            return file_rows(Path(split))
+        if is_path(split):
+            return file_rows(split)
         require_split(self.name, split, self.splits)
         folder = os.environ.get("ASSAY_DATA")
         part = self.splits[split] if isinstance(self.splits, Mapping) else split
@@ -301,94 +297,31 @@ class PublicSet:
         return file_rows(file) if file.is_file() else _hub_rows(here, f"{file} does not exist")
 
 
-def file_rows(file: Path) -> Iterator[Row]:
-    """The rows of JSON objects, each on a line or on several, of one JSON array, or of Parquet;
-    gzip'd where the name ends in .gz. A field that is null is absent: tables have all in every row.
+def file_rows(source: str | Path) -> Iterator[Row]:
+    """The rows of a file, or of whatever a text names, with its columns renamed. A field that is
+    null is absent: tables have all in every row.
 
-    Raises DataError when the file cannot be read or a row is no JSON object.
+    Raises DataError when nothing can be read or a row is no JSON object, SettingsError for a split
+    that is not there.
     """
-    for where, fields in _parquet(file) if file.suffix == ".parquet" else _json(file):
+    name = data_name(source) if isinstance(source, str) else DataName(str(source))
+    rows = read_data(name) if isinstance(source, str) else read_file(source)
+    for where, fields in renamed(rows, name):
         if not isinstance(fields, dict):
             raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
-        yield Row({name: value for name, value in fields.items() if value is not None}, where)
+        yield _row(where, fields)
 
 
-def _parquet(file: Path) -> Iterator[tuple[str, object]]:
-    """Each row with its place."""
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with _blaming(file), opened(file) as stream:
-            batches = (
-                batch.to_pylist(maps_as_pydicts="lossy")
-                for batch in parquet.ParquetFile(stream).iter_batches(1000)
-            )
-            for number, fields in enumerate(chain.from_iterable(batches), start=1):
-                yield f"{file}, row {number}", fields
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{file} cannot be read as Parquet: {one_line(error)}") from error
-
-
-@contextmanager
-def _blaming(file: Path) -> Iterator[None]:
-    """Raises DataError where the block cannot read a file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"{file} does not exist; give the path of a file of tasks") from None
-    except IsADirectoryError:
-        raise DataError(f"{file} is a folder; give the path of a file in it") from None
-    except (OSError, EOFError, zlib.error) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        raise DataError(f"{file} cannot be read: {why}; give the path of another file") from error
-
-
-def _json(file: Path) -> Iterator[tuple[str, object]]:
-    """Each value with its place: a line, or a row of an array."""
-    with _blaming(file):
-        data = gzip.decompress(read_bytes(file)) if file.suffix == ".gz" else read_bytes(file)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{file}, line {line}: cannot be read as UTF-8 ({error.reason}); save it as UTF-8"
-        ) from error
-    line, end, decode = 1, 0, json.JSONDecoder().raw_decode
-    while (start := SPACE.match(text, end).end()) < len(text):  # type: ignore[union-attr]
-        line += text.count("\n", end, start)
-        where = f"{file}, line {line}"
-        try:
-            value, after = decode(text, start)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: no valid JSON ({error}); fix it") from error
-        if isinstance(value, list) and not end:
-            yield from (
-                (f"{file}, row {number}", item) for number, item in enumerate(value, start=1)
-            )
-        else:
-            yield where, value
-        line, end = line + text.count("\n", start, after), after
+def _row(where: str, fields: Mapping[str, Any]) -> Row:
+    return Row({name: value for name, value in fields.items() if value is not None}, where)
 
 
 def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
-    log.info("%s: reading %s from the hub", why, public.hub)
-    try:
-        import datasets
-
-        dataset: Any = datasets.load_dataset(public.hub, public.config, split=public.part)
-    except ModuleNotFoundError as error:
-        here = f"{advice_on(error) or one_line(error)}; or set ASSAY_DATA to a folder that holds"
-        raise DataError(
-            f"{public.hub} cannot be loaded from the hub: {here} {public.file}"
-        ) from error
-    except Exception as error:  # the hub's client raises dozens of kinds
-        raise DataError(
-            f"{public.hub} cannot be loaded from the hub ({one_line(error)}), and {why}; "
-            f"go online, or set ASSAY_DATA to a folder that holds {public.file}"
-        ) from error
-    splits: Mapping[str, Any] = dataset if public.part is None else {public.part: dataset}
-    for split, rows in splits.items():
-        for number, fields in enumerate(rows, start=1):
-            yield Row(fields, f"{public.hub}, {split} row {number}")
+    splits: Mapping[str, Any] = ask_hub(
+        public.hub,
+        lambda datasets: datasets.load_dataset(public.hub, public.config, split=public.part),
+        why,
+        f"set ASSAY_DATA to a folder that holds {public.file}",
+    )
+    splits = splits if public.part is None else {public.part: splits}
+    return starmap(_row, hub_rows(public.hub, splits))

@@ -12,7 +12,8 @@ from typing import Any
 from assay.errors import DataError
 from assay.judge.patches import PatchError, parse, reverse, write
 from assay.registry import one_line
-from assay.tasks import is_file, task_set
+from assay.task_specs import ROWS
+from assay.tasks import task_set
 from assay.tasks.public_repositories import PublicRepository, tasks_of
 from assay.tasks.repository import ids
 from assay.tasks.rows import LeftOutError, PublicSet, Row
@@ -38,7 +39,7 @@ IMAGES = ("image_name", "image", "docker_image", "dockerhub_tag")
 @task_set
 def swe_bench(split: str = "verified") -> Iterator[Task]:
     """SWE-bench (arXiv:2310.06770): issues of Python projects; rows, or version 5's folder."""
-    is_folder = Path(split).is_dir() and not is_file(split)
+    is_folder = Path(split).is_dir() and not split.endswith(ROWS)
     rows = folder_rows(Path(split)) if is_folder else SWE_BENCH.rows(split)
     image = "swebench/sweb.eval.x86_64.{}_1776_{}:latest"
     return tasks_of("swe_bench", rows, partial(read, image=image))

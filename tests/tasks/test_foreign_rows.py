@@ -45,7 +45,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "a row of apps; ": {"name": "n", "description": "q", "sample_io": [], "test_list": []},
     "a row of taco": {"question": "q", "input_output": "{}", "solutions": "[]"},
     "a row of rllm": {"problem": "q", "tests": "[]", "solutions": []},
-    "rename 'problem' to 'prompt'": {"problem": "q", "tests": ["assert f() == 1"]},
+    "columns = { prompt = .problem. }": {"problem": "q", "tests": ["assert f() == 1"]},
     "a row of cvdp": {"id": "cvdp_1", "categories": ["cid002", "easy"], "harness": {}},
     "a row of code_contests": {"description": "q", "private_tests": {}, "solutions": {}},
     "a row of open_r1": {"problem": "q", "verification_info": {}},

@@ -225,7 +225,7 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
         ({**CALLS, "expected": [2, 3]}, "'expected' is no list of 1 values"),
         ({**CALLS, "expected": 2}, "'expected' is no list of 1 values"),
         ({**CALLS, "expected": None}, "neither 'expected' nor a 'reference'"),
-        ({**CALLS, "tolerance": "0.1"}, "'tolerance' is '0.1'"),
+        ({**CALLS, "tolerance": "0.1 mm"}, "'tolerance' is '0.1 mm'"),
         ({**CALLS, "tolerance": -1}, "'tolerance' is -1"),
         ({**CALLS, "tolerance": True}, "'tolerance' is True"),
         ({**CALLS, "checker": "check = 1 +"}, "'checker' is no valid Python"),
@@ -243,8 +243,8 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
         ({"messages": "Hi"}, "'messages' 1 holds {}; make it a list of messages"),
         ({"messages": [{"role": "robot", "content": "1"}]}, "'messages' 1 holds {'role': 'robot'"),
         ({"messages": [{"role": "user", "content": "Hi"}]}, "no answer of the assistant"),
-        (without("prompt"), "'prompt' is missing"),
-        (without("tests"), "give either 'tests'"),
+        (without("prompt"), "no prompt among the columns id, tests, entry_point; "),
+        (without("tests"), "no tests among the columns id, prompt, entry_point; "),
         ({**ROW, "test": "assert True"}, "give either 'tests'"),
         ({**ROW, "tests": []}, "has no tests"),
         ({**ROW, "tests": [" "]}, "has no tests"),
@@ -264,7 +264,10 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
             {"task_id": 1, "text": "t", "code": "def f(): 0", "test_list": ["assert g()"]},
             "calls no function",
         ),
-        ({"task_id": 1, "code": "def f(): 0", "test_list": ["assert f()"]}, "'prompt' is missing"),
+        (
+            {"task_id": 1, "code": "def f(): 0", "test_list": ["assert f()"]},
+            "no prompt among the columns task_id, code, test_list; ",
+        ),
     ],
 )
 def test_a_bad_row_is_blamed_with_file_line_and_remedy(
@@ -285,7 +288,7 @@ def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> Non
         ("empty.jsonl", b"\n", "holds no tasks"),
         ("torn.jsonl.gz", gzip.compress(b"{}" * 99)[:-9], "cannot be read"),
         ("latin.jsonl", b"\xff\xfe\xfa", "cannot be read"),
-        ("object.json", b"{}", "'prompt' is missing"),
+        ("object.json", b"{}", "no prompt and no tests among the columns of this row; "),
     ):
         file = tmp_path / name
         if content is not None:
