@@ -34,6 +34,14 @@ class Process:
     """As the zygote knows it, which may be in a PID namespace."""
     pidfd: int
 
+    @property
+    def number(self) -> int:
+        """Its pid in our own PID namespace; 0 where it has ended."""
+        try:
+            return pid_of(self.pidfd)
+        except (OSError, ValueError):
+            return 0
+
     def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal by descriptor, so that it cannot hit another process."""
         with contextlib.suppress(ProcessLookupError):
@@ -69,14 +77,6 @@ class CandidateProcess(Process):
             return kernel.cpu_seconds_of(pid_of(self.pidfd)) - self.spent
         except OSError:
             return 0.0
-
-    @property
-    def number(self) -> int:
-        """Its pid in our own PID namespace; 0 where it has ended."""
-        try:
-            return pid_of(self.pidfd)
-        except (OSError, ValueError):
-            return 0
 
     @property
     def used_mb(self) -> float:

@@ -79,6 +79,8 @@ class RunWatch:
             return
         if now >= run.next_watch:
             run.next_watch = now + WATCH_SECONDS
+            if run.companion is not None:
+                run.time_limit.give_back_to(run.companion)
             self._check_use(slot, run)
         if now < run.due:
             return

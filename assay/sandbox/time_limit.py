@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from assay.sandbox.processes import CandidateProcess, pid_of, starved_seconds
+from assay.sandbox.processes import CandidateProcess, Process, starved_seconds
 from assay.sandbox.program import Ended
 
 
@@ -22,6 +22,7 @@ class TimeLimit:
     ) -> None:  # fmt: skip
         now = time.monotonic()
         self.candidate, self.starved = candidate, starved
+        self._companion: Process | None = None
         self.cpu_seconds, self.wall_seconds = cpu_seconds, wall_seconds
         self.before = 0.0
         """CPU seconds that were used when this step began."""
@@ -34,6 +35,14 @@ class TimeLimit:
         """Give the next step the time of one."""
         self.before = self.candidate.cpu_seconds
         self.deadline = min(time.monotonic() + self.wall_seconds, self.last)
+
+    def give_back_to(self, companion: Process) -> None:
+        """Give back the time in which the program waits for its companion, which waits for a core,
+        from now on.
+        """
+        if self._companion is None:
+            self.starved += starved_seconds(companion.number)
+            self._companion = companion
 
     @property
     def due(self) -> float:
@@ -50,7 +59,8 @@ class TimeLimit:
                 return Ended.CPU
         if now < self.deadline:
             return None
-        starved = starved_seconds(pid_of(self.candidate.pidfd))
+        waiting = filter(None, (self.candidate, self._companion))
+        starved = sum(starved_seconds(process.number) for process in waiting)
         if starved - self.starved <= 0.01:
             return Ended.WALL
         self.deadline += starved - self.starved
