@@ -138,6 +138,8 @@ class CompanionProcess(Process):
 
     control: BufferedSocket
     jobs: int = 0
+    is_slow: bool = False
+    """Whether others go before it, for good: who is not root cannot take that back."""
 
     def give(self, candidate: CandidateProcess, job: bytes) -> None:
         """Send it a candidate's socket and a job."""

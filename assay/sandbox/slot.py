@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import resource
@@ -10,7 +9,7 @@ import signal
 import socket
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from assay.sandbox import cgroups, kernel
@@ -119,8 +118,8 @@ class RunningProgram:
     started: float
     next_watch: float
     """When to look at its memory and its folder next, on the monotonic clock."""
-    gives_way: bool = False
-    """Whether processes of others go before its program, for good."""
+    slow: set[int] = field(default_factory=set)
+    """Descriptors of its processes before which those of others go, for good."""
     printed_bytes: int = 0
 
     def read_output(self, source: int, keep: int) -> bool:
@@ -199,7 +198,7 @@ class RunningProgram:
         report = self.record.report
         if self.companion is None or report is None or self.record.stopped:
             return self.companion is None
-        if self.record.answer_ran:
+        if self.record.answer_ran or self.companion.is_slow:
             return False
         unharmed = report[:1] != MISTREATED and self.companion.jobs < COMPANION_JOBS
         return unharmed and self.queued.program.keeps_companion
@@ -210,12 +209,20 @@ class RunningProgram:
         core is given back, unless its own limit is one of wall time, or other programs work for it.
         """
         program = self.queued.program
-        return not (self.gives_way or program.wall_seconds or program.pool == EXEC)
+        is_done = len(self.slow) > (self.companion is not None)
+        return not (is_done or program.wall_seconds or program.pool == EXEC)
 
-    def give_way(self) -> None:
-        """Let the processes of others go before the program where there are too few cores."""
-        with contextlib.suppress(OSError):  # it has ended
-            self.gives_way = kernel.give_way(pid_of(self.candidate.pidfd), NICENESS)
+    def give_way(self, with_companion: bool) -> None:
+        """Let the processes of others go before the program, and before what tests it where that is
+        wanted, where there are too few cores.
+        """
+        processes: list[CandidateProcess | CompanionProcess] = [self.candidate]
+        if with_companion and self.companion is not None:
+            self.companion.is_slow = True
+            processes.append(self.companion)
+        for process in processes:
+            if process.pidfd not in self.slow and kernel.give_way(process.number, NICENESS):
+                self.slow.add(process.pidfd)
 
     def close(self) -> None:
         """Close every descriptor but the companion's."""

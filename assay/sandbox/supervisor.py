@@ -33,7 +33,7 @@ from assay.sandbox.program import (
 from assay.sandbox.program_queue import ProgramQueue
 from assay.sandbox.runs import GRACE_SECONDS, RunWatch
 from assay.sandbox.slot import WATCH_SECONDS, QueuedProgram, RunningProgram, Slot
-from assay.sandbox.slot_shares import SlotShares
+from assay.sandbox.slot_shares import SlotShares, Weight
 from assay.sandbox.sockets import BufferedSocket, message, read_message
 from assay.sandbox.zygote import many_files
 from assay.sandbox.zygote_process import ZygoteMessage
@@ -187,7 +187,7 @@ class Supervisor:
         self.next_look = now + WATCH_SECONDS
         for run in self._running:
             if run.may_give_way and self.shares.goes_last(run.queued):
-                run.give_way()
+                run.give_way(self.shares.weight(run.queued) is Weight.HEAVY)
         first = [queued for queued in self.queue.first_of_each()
                  if queued.program.session is None and not queued.was_stopped]  # fmt: skip
         if not first:

@@ -100,16 +100,17 @@ def test_programs_of_a_client_that_is_not_known_to_use_little_let_others_go_firs
         async with Judge(LIMITS, 2) as judge:
             await as_client("light", ask(judge, add(RIGHT_SUM)))
             assert slowed(judge) == []
-            task = as_client("new", ask(judge, add("def add(a, b):\n    while True: pass")))
-            while not (pids := slowed(judge)) and not task.done():
+            sleeps = add(f"import time\ntime.sleep(2)\n{RIGHT_SUM}")
+            task = as_client("new", ask(judge, sleeps))
+            while len(pids := slowed(judge)) < 2 and not task.done():
                 await asyncio.sleep(0.02)
-            assert len(pids) == 1, "the program, and not the worker that tests it"
+            assert len(pids) == 2, "the program, and the worker that tests it"
             while not task.done() and of_sessions(pids) - {str(usual + NICENESS)}:
                 await asyncio.sleep(0.02)
             assert not task.done()
             await task
             await as_client("light", ask(judge, add(f"{RIGHT_SUM}# again")))
-            assert slowed(judge) == []
+            assert slowed(judge) == [], "nobody else gets that worker"
 
     async def ask(judge: Judge, job: Job) -> None:
         await judge.run(job)
