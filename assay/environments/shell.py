@@ -126,7 +126,7 @@ async def shell(
     the form of mini-swe-agent's swebench.yaml, or of its mini.yaml ("json"). As there, a reply that
     cannot be used leaves the conversation. A repository without git history is one commit. `mcp`
     names servers of the Model Context Protocol by their commands, which run in the box: their tools
-    are the model's too. The box shows them the folders `mcp_roots` (docs/environments.md).
+    are the model's too. The box shows them the folders `mcp_roots` (docs/tools.md).
     """
     judged = judged_tree(conversation.task)
     if missing(conversation.task, mcp) or judged is None:
