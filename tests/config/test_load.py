@@ -302,7 +302,7 @@ tasks.train = "t.jsonl"
 """
 
 
-REGISTERS = "from assay.rewards import reward\n\n\n@reward\ndef mine(rollout): return 1.0\n"
+REGISTERS = "from assay.rewards import reward\n\n\n@reward\ndef of_load(rollout): return 1.0\n"
 
 
 def test_every_path_in_a_file_is_relative_to_that_file(
@@ -351,7 +351,7 @@ def test_paths_on_the_command_line_and_the_default_folder_are_relative_to_the_wo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
-    (tmp_path / "mine.py").write_text(REGISTERS.replace("mine", "another"))
+    (tmp_path / "mine.py").write_text(REGISTERS.replace("of_load", "another"))
     file = write(tmp_path / "sub", MINIMAL).relative_to(tmp_path)
     (settings,) = load_plan(file, ["--tasks.train", "t.jsonl", "--plugins", "mine.py"]).stages
     assert (settings.folder, settings.tasks.train) == ("runs", ("t.jsonl",))
