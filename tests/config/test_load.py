@@ -377,7 +377,7 @@ def test_a_tilde_before_a_path_in_a_file_is_the_home_folder(
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    (home / "mine.py").write_text(REGISTERS.replace("mine", "at_home"))
+    (home / "mine.py").write_text(REGISTERS.replace("of_load", "at_home"))
     write(home, IN_HOME + MINIMAL.partition("tasks.train")[0], "base.toml")
     (s,) = load_plan(write(tmp_path, 'base = "~/base.toml"')).stages
     names = (s.folder, *s.plugins, s.policy.model, s.judge.verdict_cache, s.algorithm["pairs"],
