@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import is_dataclass
 from functools import wraps
 from threading import Lock
@@ -44,48 +44,59 @@ def size_of(value: object) -> int:
     return total
 
 
-class BoundedDict(MutableMapping[K, V]):
+class BoundedDict(OrderedDict[K, V]):
     """A dict that drops its oldest entries once it holds more than `most`, or more than `most_mb`
     MiB. The newest entry stays, whatever its size.
     """
 
     def __init__(self, most: int, most_mb: float, weigh: Callable[[Any], int] = size_of) -> None:
+        super().__init__()
         self._most, self._most_bytes, self._weigh = most, int(most_mb * MIB), weigh
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._sizes: dict[K, int] = {}
         self.bytes = 0
         """About how many bytes the entries take."""
 
-    def __getitem__(self, key: K) -> V:
-        return self._entries[key][0]
-
     def __setitem__(self, key: K, value: V) -> None:
         size = self._weigh(key) + self._weigh(value)
-        if key in self._entries:
-            self.bytes -= self._entries[key][1]
-        self._entries[key] = value, size
-        self.bytes += size
+        self.bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        super().__setitem__(key, value)
         while len(self) > 1 and (len(self) > self._most or self.bytes > self._most_bytes):
             del self[next(iter(self))]
 
     def touch(self, key: K) -> V | None:
         """The value of a key, which becomes the newest; None without it."""
-        if key not in self._entries:
+        if key not in self:
             return None
-        self._entries.move_to_end(key)
-        return self._entries[key][0]
+        self.move_to_end(key)
+        return self[key]
 
     def resize(self, most_mb: float) -> None:
         """Hold so many MiB from the next entry on."""
         self._most_bytes = int(most_mb * MIB)
 
     def __delitem__(self, key: K) -> None:
-        self.bytes -= self._entries.pop(key)[1]
+        super().__delitem__(key)
+        self.bytes -= self._sizes.pop(key)
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
+    def pop(self, key: K, *default: Any) -> Any:
+        """Take a value out. Python's own does not call `__delitem__`."""
+        if default and key not in self:
+            return default[0]
+        value = self[key]
+        del self[key]
+        return value
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def popitem(self, last: bool = True) -> tuple[K, V]:
+        """Take the newest entry out, or the oldest."""
+        key = next(reversed(self) if last else iter(self))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        super().clear()
+        self._sizes.clear()
+        self.bytes = 0
 
 
 def bounded_cache(most: int, most_mb: float) -> Callable[[Callable[P, V]], Callable[P, V]]:

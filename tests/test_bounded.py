@@ -134,3 +134,18 @@ def test_a_file_of_which_little_is_kept_weighs_little(tmp_path: Path) -> None:
         file.truncate(1 << 30)
     assert cache.read(tmp_path / "a", lambda _: True, False)
     assert cache._parsed.bytes < 10_000
+
+
+def test_whatever_takes_an_entry_out_takes_its_bytes_too() -> None:
+    kept: BoundedDict[str, str] = BoundedDict(100, 1)
+    kept.update(a="x" * 100, b="y", c="z")
+    before = kept.bytes
+    assert kept.pop("a") == "x" * 100
+    assert before - kept.bytes > 100
+    assert kept.pop("absent", "nothing") == "nothing"
+    assert kept.popitem() == ("c", "z")
+    assert kept.popitem(last=False) == ("b", "y")
+    assert kept.bytes == 0
+    kept["d"] = "x"
+    kept.clear()
+    assert (len(kept), kept.bytes) == (0, 0)

@@ -42,6 +42,8 @@ AS_TEXT: dict[str, Any] = {
     "inputs": list, "expected": object,
 }  # fmt: skip
 """Lists that a table may hold as JSON text, and what their items have to be."""
+JSON_BEGINS = "[{-0123456789"
+"""How the JSON text of a list, an object or a number begins."""
 PEEK = 100
 """Rows whose columns are looked at: rows of JSON need not all have the same."""
 NEEDED = (
@@ -59,9 +61,6 @@ def renamed(rows: Iterator[tuple[str, object]], name: DataName) -> Iterator[tupl
     """The rows, each with its place, with the columns that `name` maps under the fields' names.
     Raises DataError for a column that the first rows do not have.
     """
-    if not name.columns:
-        yield from rows
-        return
     first = list(islice(rows, PEEK))
     _require_columns([fields for _, fields in first if isinstance(fields, dict)], name)
     for where, fields in chain(first, rows):
@@ -92,7 +91,7 @@ def with_lists(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _from_text(name: str, value: Any) -> Any:
     if not (isinstance(value, str) and (name in AS_TEXT or name in ("tags", "tolerance"))):
         return value
-    content = decoded(value)
+    content = decoded(value) if value.lstrip()[:1] in JSON_BEGINS else value
     if name not in AS_TEXT:
         return content if isinstance(content, dict | int | float) else value
     is_list = isinstance(content, list) and bool(content)

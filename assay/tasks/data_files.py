@@ -95,7 +95,7 @@ def files_of(name: DataName) -> list[Path]:
     path = Path(name.path)
     if _is_on_hub(name):
         return []
-    if is_glob(name.path) and not _exists(path):
+    if not _exists(path) and is_glob(name.path):
         matching = glob(name.path, recursive=True)  # noqa: PTH207  Path's takes no whole path
         files = sorted(map(Path, matching))
         rows = [file for file in files if file.name.endswith(ROWS) and file.is_file()]
@@ -372,7 +372,7 @@ def _json(file: Path) -> Places:
 
 def _is_on_hub(name: DataName) -> bool:
     """Whether a name can only be one on the hub."""
-    is_name = not names_files(name.path) and bool(HUB.fullmatch(name.path))
+    is_name = bool(HUB.fullmatch(name.path)) and not names_files(name.path)
     return is_name and not _exists(Path(name.path))
 
 

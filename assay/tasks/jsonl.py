@@ -64,10 +64,12 @@ def known_rows(source: str) -> Iterator[Row]:
     has. Raises SettingsError where the text maps columns to fields that no task has.
     """
     unknown: dict[str, str] = {}
-    names = data_name(source).columns
-    require_fields(names, FIELDS | REPLIES | PROMPTS | MBPP)
+    data = data_name(source)
+    names = data.columns
+    if names:
+        require_fields(names, FIELDS | REPLIES | PROMPTS | MBPP)
     try:
-        for row in file_rows(source):
+        for row in file_rows(data):
             fields = with_lists(row.fields)
             row = replace(row, fields=_with_columns(fields, names) if names else fields)
             yield row
@@ -90,7 +92,7 @@ def own_task(row: Row) -> Task:
     """
     fields = row.fields.keys()
     is_ours = fields >= {"tree"} or row.fields.get("format") == exact.FORMAT
-    if not (is_ours or published.is_verl(row) or fields >= published.PAIR or _is_whole(row)):
+    if not (is_ours or _is_whole(row) or fields >= published.PAIR or published.is_verl(row)):
         published.refuse(row)
         raise row.wrong(why_no_task(row.fields, row.where.rpartition(", ")[0]))
     return task_of(row)

@@ -297,16 +297,18 @@ class PublicSet:
         return file_rows(file) if file.is_file() else _hub_rows(here, f"{file} does not exist")
 
 
-def file_rows(source: str | Path) -> Iterator[Row]:
-    """The rows of a file, or of whatever a text names, with its columns renamed. A field that is
-    null is absent: tables have all in every row.
+def file_rows(source: str | Path | DataName) -> Iterator[Row]:
+    """The rows of a file, or of whatever a name stands for, with its columns renamed. A field that
+    is null is absent: tables have all in every row.
 
     Raises DataError when nothing can be read or a row is no JSON object, SettingsError for a split
     that is not there.
     """
-    name = data_name(source) if isinstance(source, str) else DataName(str(source))
-    rows = read_data(name) if isinstance(source, str) else read_file(source)
-    for where, fields in renamed(rows, name):
+    name = data_name(source) if isinstance(source, str) else source
+    rows = read_file(name) if isinstance(name, Path) else read_data(name)
+    if isinstance(name, DataName) and name.columns:
+        rows = renamed(rows, name)
+    for where, fields in rows:
         if not isinstance(fields, dict):
             raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
         yield _row(where, fields)
