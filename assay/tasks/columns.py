@@ -7,6 +7,7 @@ names; a row that has no task is refused with the columns that it has and the li
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
@@ -53,6 +54,8 @@ NEEDED = (
 PROMPT_WORDS = ("prompt", "question", "problem", "instruction", "description", "statement", "query",
                 "task", "text", "content")  # fmt: skip
 CODE = re.compile(r"^\s*(?:assert\b|def (?:check|test)\w*\()", re.MULTILINE)
+OFFERED = re.compile(r"[\w .-]{1,40}")
+"""A column that an error offers to name: it is written to be pasted, and strangers chose it."""
 MOST_NAMES, LONGEST = 20, 40
 """Columns that an error lists, and letters of each."""
 
@@ -92,10 +95,18 @@ def _from_text(name: str, value: Any) -> Any:
     if not (isinstance(value, str) and (name in AS_TEXT or name in ("tags", "tolerance"))):
         return value
     content = decoded(value) if value.lstrip()[:1] in JSON_BEGINS else value
+    if name == "prompt" and not is_conversation(content):
+        return value  # a text that is JSON by chance
     if name not in AS_TEXT:
         return content if isinstance(content, dict | int | float) else value
     is_list = isinstance(content, list) and bool(content)
     return content if is_list and all(isinstance(it, AS_TEXT[name]) for it in content) else value
+
+
+def is_conversation(content: Any) -> bool:
+    """Whether it is a list of messages."""
+    are_messages = isinstance(content, list) and bool(content)
+    return are_messages and all(isinstance(it, dict) and "role" in it for it in content)
 
 
 def require_fields(names: Mapping[str, str], fields: set[str]) -> None:
@@ -113,11 +124,12 @@ def why_no_task(fields: Mapping[str, Any], file: str) -> str:
     listed = ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
     why = f"no {' and no '.join(absent)} among the columns {listed or 'of this row'}; {NEEDED}"
     guess = _guess(fields)
-    if not guess:
+    if not guess or not all(OFFERED.fullmatch(column) for column in guess.values()):
         return why
     table = ", ".join(f'{name} = "{column}"' for name, column in guess.items())
     words = ",".join(f"{name}={column}" for name, column in guess.items())
-    return f"{why}; did you mean columns = {{ {table} }}? On a command line: {file},{words}"
+    offer = shlex.quote(f"{file},{words}")
+    return f"{why}; did you mean columns = {{ {table} }}? On a command line: {offer}"
 
 
 def _require_columns(rows: list[dict[str, Any]], name: DataName) -> None:

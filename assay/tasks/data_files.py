@@ -39,6 +39,8 @@ Splits = Mapping[str, Sequence[Path]]
 SPACE = re.compile(r"\s*+")
 SHARD = re.compile(r"(?:^|[-_.])\d{1,6}(?:-of-\d+)?(?:-[0-9a-f]{8}-[\w-]+)?(?:\.\w+)?\Z")
 """What numbers a shard in the end of its name: `-00000-of-00002`, `_3`, and Spark's names."""
+INNER_STARS = re.compile(r"(?<=[^/])\*\*+|\*\*+(?=[^/*])")
+"""What pathlib refuses beside a name."""
 NO_ROWS = {"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json"}
 """Files that tools write beside rows, to describe them."""
 DEPTH = 3
@@ -145,8 +147,11 @@ def _splits(folder: Path) -> Splits:
     its files.
     """
     if (folder / "dataset_dict.json").is_file():
-        names = _described(folder / "dataset_dict.json", "splits")
-        return {str(name): _saved(folder / str(name)) for name in names}
+        file = folder / "dataset_dict.json"
+        names = _described(file, "splits")
+        if not all(isinstance(name, str) and name[:1] != "." and "/" not in name for name in names):
+            raise DataError(f"{file}: 'splits' are no names of folders here")
+        return {name: _saved(folder / name) for name in names}
     if (folder / "state.json").is_file():
         return {"": _saved(folder)}
     if configs := _configs(folder):
@@ -193,7 +198,8 @@ def _configs(folder: Path) -> list[dict[str, Any]]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: the head is no YAML ({one_line(error)}); fix it") from None
     configs = fields.get("configs") if isinstance(fields, dict) else None
-    return [each for each in configs or () if isinstance(each, dict) and each.get("data_files")]
+    listed = configs if isinstance(configs, list) else []
+    return [each for each in listed if isinstance(each, dict) and each.get("data_files")]
 
 
 def _by_header(folder: Path, configs: Sequence[Mapping[str, Any]]) -> Splits:
@@ -202,15 +208,16 @@ def _by_header(folder: Path, configs: Sequence[Mapping[str, Any]]) -> Splits:
     """
     splits: dict[str, Sequence[Path]] = {}
     for config in configs:
-        name = str(config.get("config_name", "default"))
+        name = _name(folder, config.get("config_name", "default"))
         is_default = len(configs) == 1 or name == "default" or config.get("default") is True
         entries: Any = config["data_files"]
         if isinstance(entries, Mapping):
             entries = [{"split": split, "path": path} for split, path in entries.items()]
-        if isinstance(entries, str) or not all(isinstance(each, Mapping) for each in entries):
+        is_list = isinstance(entries, list)
+        if not is_list or not all(isinstance(each, Mapping) for each in entries):
             entries = [{"split": "train", "path": entries}]
         for entry in entries:
-            split = str(entry.get("split", "train"))
+            split = _name(folder, entry.get("split", "train"))
             key = split if is_default else f"{name}/{split}"
             splits[key] = _matches(folder, entry.get("path"))
     return splits
@@ -220,19 +227,40 @@ def _matches(folder: Path, patterns: object) -> list[Path]:
     """The files of a pattern, or of several, of a README: strangers write it."""
     files: dict[Path, None] = {}
     for pattern in patterns if isinstance(patterns, list) else [patterns]:
-        if not isinstance(pattern, str) or "://" in pattern or ".." in Path(pattern).parts:
-            raise DataError(f"{folder / 'README.md'} names {pattern!r:.80}, no file in the folder")
-        if not pattern or is_rooted(pattern.removeprefix("./")):
-            raise DataError(f"{folder / 'README.md'} names {pattern!r:.80}, no file in the folder")
-        matching = sorted(file for file in folder.glob(pattern) if file.is_file())
-        files |= dict.fromkeys(file for file in matching if file.name.endswith(ROWS))
+        text = _name(folder, pattern)
+        is_elsewhere = "://" in text or ".." in Path(text).parts
+        if not text or is_elsewhere or is_rooted(text.removeprefix("./")):
+            raise DataError(f"{folder / 'README.md'} names {text!r:.80}, no file in the folder")
+        try:
+            # `train-**` means what `train-*` does
+            matching = sorted(folder.glob(INNER_STARS.sub("*", text)))
+            rows = [file for file in matching if file.name.endswith(ROWS) and file.is_file()]
+        except (ValueError, IndexError, NotImplementedError, OSError) as error:
+            raise DataError(
+                f"{folder / 'README.md'}: {text!r:.80} is no pattern ({one_line(error)}); fix it"
+            ) from None
+        files |= dict.fromkeys(file for file in rows if _is_inside(file, folder))
     return list(files)
+
+
+def _name(folder: Path, value: object) -> str:
+    """A text of a README. Anything else may be huge, written out."""
+    if not isinstance(value, str):
+        raise DataError(f"{folder / 'README.md'}: a name in 'configs' is no text; fix it")
+    return value
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    """Whether no link leads out of the folder on the way to a file. The file itself may be a link,
+    as in the hub's cache.
+    """
+    return file.parent.resolve().is_relative_to(folder.resolve())
 
 
 def _files_below(folder: Path) -> list[Path]:
     """The files of rows in a folder and the next levels below it, sorted, but for hidden ones."""
     files: list[Path] = []
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder):  # a link may lead anywhere
         depth = len(Path(place).relative_to(folder).parts)
         folders[:] = sorted(name for name in folders if name[0] not in "._" and depth < DEPTH)
         files += [

@@ -15,6 +15,7 @@ from assay.errors import DataError, SettingsError
 from assay.judge import Job, judge_all
 from assay.task_specs import DataName, data_name, parts_of, spec_of, split_spec
 from assay.tasks import load
+from assay.tasks.columns import why_no_task, with_lists
 from assay.tasks.rows import file_rows
 
 ROW: dict[str, Any] = {
@@ -132,3 +133,16 @@ def test_public_rows_under_other_names_have_the_tasks_and_verdicts_of_the_set(
     assert tasks == load(str(public_data / name))
     jobs = [Job(task, task.reference or "") for task in tasks[:12]]
     assert all(execution.passed for execution in judge_all(jobs))
+
+
+def test_a_column_that_a_shell_would_run_is_not_offered_to_be_pasted() -> None:
+    why = why_no_task({"$(touch x).question": "Write f.", "tests": ["assert f() == 1"]}, "r.jsonl")
+    assert "command line" not in why
+    offered = why_no_task({"my question": "Write f now.", "tests": ["assert f()"]}, "r s.jsonl")
+    assert "'r s.jsonl,prompt=my question'" in offered
+
+
+def test_a_prompt_that_is_json_by_chance_stays_a_text() -> None:
+    assert with_lists({"prompt": '[{"a": 1}]'}) == {"prompt": '[{"a": 1}]'}
+    talk = [{"role": "user", "content": "Write f."}]
+    assert with_lists({"prompt": json.dumps(talk)}) == {"prompt": talk}

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from assay.errors import DataError, SettingsError, UserError
 from assay.task_specs import DataName
 from assay.tasks import load
-from assay.tasks.data_files import ask_hub, content_of, hub_rows
+from assay.tasks.data_files import ask_hub, content_of, files_of, hub_rows
 
 ROWS: list[dict[str, Any]] = [
     {"id": f"row {n}", "prompt": f"Write f{n}.", "tests": [f"assert f{n}() == {n}"],
@@ -232,3 +232,45 @@ def test_the_content_of_a_set_tells_its_shards_and_its_columns(tmp_path: Path) -
     assert content_of(DataName(str(folder), "train", {"prompt": "id"})) != before
     write(folder / "data/train-00001-of-00002.parquet", ROWS[4:])
     assert content_of(train) != before
+
+
+def test_a_folder_of_strangers_leads_nowhere_else(tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "set"
+    elsewhere.mkdir()
+    folder.mkdir()
+    (elsewhere / "secret.json").write_text('[{"prompt": "secret"}]')
+    (folder / "linked").symlink_to(elsewhere)
+    with pytest.raises(DataError, match="without files of rows"):
+        files_of(DataName(str(folder)))
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files: 'linked/*.json'\n---\n"
+    )
+    with pytest.raises(DataError, match="no file of the split"):
+        files_of(DataName(str(folder)))
+    (folder / "dataset_dict.json").write_text('{"splits": ["../elsewhere"]}')
+    with pytest.raises(DataError, match="no names of folders"):
+        files_of(DataName(str(folder), "../elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("configs", "why"),
+    [
+        ("5", "without files of rows"),
+        ("[{data_files: 5}]", "is no text"),
+        ("[{data_files: '.'}]", "no pattern"),
+        ("[{config_name: [a, b], data_files: x.json}]", "is no text"),
+    ],
+)
+def test_a_readme_that_names_no_files_is_answered_in_a_line(
+    configs: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text(f"---\nconfigs: {configs}\n---\n")
+    with pytest.raises(DataError, match=why) as raised:
+        files_of(DataName(str(tmp_path)))
+    assert "\n" not in str(raised.value)
+
+
+def test_two_stars_beside_a_name_mean_what_one_does(tmp_path: Path) -> None:
+    (tmp_path / "train-0.json").write_text("[]")
+    (tmp_path / "README.md").write_text("---\nconfigs:\n- data_files: 'train-**'\n---\n")
+    assert files_of(DataName(str(tmp_path))) == [tmp_path / "train-0.json"]
