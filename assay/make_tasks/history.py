@@ -32,7 +32,9 @@ MOST_COMMITS = 10_000
 MERGE, FIRST = "merge", "first commit"
 NOT_BOTH = "not code and tests"
 RENAMES, MORE_FILES, NO_TEXT = "renames files", "adds or removes code", "not only text"
-NO_RUN = "tests do not run"
+NO_RUN, NO_ROW = "tests do not run", "cannot be a row"
+TOO_LONG, MOST_LINES = "long files", 5_000
+"""Of a file of code: to compare longer ones may take minutes."""
 
 
 class Repair(NamedTuple):
@@ -147,8 +149,11 @@ class CommitHistory:
             self._why = str(error)
             return NO_RUN, None
         else:
-            async with aclosing(maker.rows(1)) as rows:
-                row = await anext(rows, None)
+            try:
+                async with aclosing(maker.rows(1)) as rows:
+                    row = await anext(rows, None)
+            except DataError:  # a path that no diff or row can hold
+                return NO_ROW, None
             report = maker.report()
             self._tests = max(self._tests, report["tests"])
             fate = next((fate for fate in Fate if report.get(fate)), Fate.SAME_CODE)
@@ -182,9 +187,12 @@ def repair_of(opened: Commit, ancestor: Ancestor) -> list[Difference] | str:
         return MORE_FILES
     if any(file.status != "M" or not all(map(S_ISREG, file.modes)) for file in code):
         return NO_TEXT
+    texts = [opened.content(name) for file in code for name in file.objects]
+    if any(text.count(b"\n") > MOST_LINES for text in texts):
+        return TOO_LONG
     try:
-        for name in (name for file in code for name in file.objects):
-            SourceFile(opened.content(name))
+        for text in texts:
+            SourceFile(text)
     except UNPARSABLE:
         return NO_TEXT
     return code

@@ -39,7 +39,7 @@ async def make_tasks(
     names = {name_of(package): package for package in packages}
     if len(names) < len(packages):
         raise SettingsError("two packages have one name; give each of them once")
-    is_new = not output.exists()
+    is_new, written = not output.exists(), set[str]()
     home = real_path(output)
     try:
         async with judge, asking as ask:
@@ -55,11 +55,12 @@ async def make_tasks(
                         async for row in rows:
                             with (home / "tasks.jsonl").open("a", encoding="utf-8") as file:
                                 file.write(json.dumps(row) + "\n")
+                            written.add(maker.name)
                             progress.advance()
     finally:
         if not (home / "tasks.jsonl").exists():
             shutil.rmtree(home if is_new else home / "trees", ignore_errors=True)
-        for name in refused:
+        for name in refused.keys() - written:
             shutil.rmtree(home / "trees" / name, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from pathlib import PurePosixPath
 
 from assay.errors import RolloutLostError
 from assay.judge.doctests import examples
@@ -62,6 +63,25 @@ def names_test(text: str, tests: Iterable[str]) -> bool:
     names = {part for test in tests for part in
              (test.partition("[")[0].rpartition("::")[2], test.partition("::")[0])}  # fmt: skip
     return any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+
+
+def quotes(line: str, sources: Iterable[str]) -> bool:
+    """Whether a line of a person's has a line of the tests' code in it, whatever stands around it
+    and however its blanks are set.
+    """
+    text = "".join(line.split())
+    of_tests = ("".join(each.split()) for source in sources for each in source.splitlines())
+    return any(len(each) >= SHORTEST and each in text for each in of_tests)
+
+
+def tells_of_test(text: str, tests: Collection[str]) -> bool:
+    """As names_test, and for the file's name without its folder and the names of classes."""
+    parts = {part for test in tests for part in test.partition("[")[0].split("::")[1:]}
+    files = {PurePosixPath(test.partition("::")[0]).name for test in tests}
+    names = {name for name in parts | files if name.lower() not in ("test", "tests")}
+    return names_test(text, tests) or any(
+        re.search(rf"\b{re.escape(name)}\b", text) for name in names
+    )
 
 
 def body(source: SourceFile, test: str) -> str:
@@ -149,7 +169,7 @@ class CommitWording(IssueWording):
         codes = [body(sources[test.partition("::")[0]], test) for test in failing]
         lines = [line for line in self._message.splitlines() if not TRAILER.match(line)]
         text = "\n".join(
-            line for line in lines if not names_test(line, failing) and not leaks(line, codes)
+            line for line in lines if not tells_of_test(line, failing) and not quotes(line, codes)
         ).strip()[:MOST_CHARACTERS]
         if report or len(text.split()) >= LEAST_WORDS:
             return f"{text}\n\n{report or REQUEST}".strip()

@@ -21,6 +21,8 @@ from assay.make_tasks.statement import (
     issue,
     leaks,
     names_test,
+    quotes,
+    tells_of_test,
 )
 from tests.endpoints import endpoint, reply
 
@@ -214,3 +216,21 @@ def test_without_an_endpoint_or_an_answer_the_report_stays_as_it_is() -> None:
 def test_an_endpoint_that_refuses_is_the_users_fault() -> None:
     with endpoint(lambda *_: (401, {}, {})) as stub, pytest.raises(SettingsError, match="--url"):
         worded(stub.url, "the report")
+
+
+def test_a_message_tells_no_line_of_the_test_whatever_stands_around_it() -> None:
+    codes = ["def test_a():\n    assert shout('a', times=3) == 'AAA!'\n"]
+    line = "assert shout('a', times=3) == 'AAA!'"
+    for quoted in (
+        f"> {line}",
+        f"`{line}` failed",
+        f">>> {line}",
+        f"{line}  # was",
+        line.replace(" ", ""),
+    ):
+        assert quotes(quoted, codes), quoted
+    assert not quotes("shout repeats its text", codes)
+    tests = ["tests/test_shout.py::TestShout::test_a"]
+    assert tells_of_test("see TestShout", tests)
+    assert tells_of_test("in test_shout.py", tests)
+    assert not tells_of_test("shout is loud", tests)
