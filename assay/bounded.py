@@ -89,6 +89,8 @@ class BoundedDict(OrderedDict[K, V]):
 
     def popitem(self, last: bool = True) -> tuple[K, V]:
         """Take the newest entry out, or the oldest."""
+        if not self:
+            raise KeyError("it is empty")
         key = next(reversed(self) if last else iter(self))
         return key, self.pop(key)
 

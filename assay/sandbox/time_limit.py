@@ -29,6 +29,9 @@ class TimeLimit:
         self.total, self.last = steps * cpu_seconds, now + steps * wall_seconds
         """CPU seconds and the deadline of all steps together; times are on the monotonic clock."""
         self.deadline, self.next_look = now + wall_seconds, now + cpu_seconds
+        self._given_back = now
+        """Until when time was given back. Two processes may wait for a core at once, and what each
+        waits is no more than the time that passes."""
         """When to read the CPU time next: no earlier than it can be used up by one thread."""
 
     def next_step(self) -> None:
@@ -61,8 +64,9 @@ class TimeLimit:
             return None
         waiting = filter(None, (self.candidate, self._companion))
         starved = sum(starved_seconds(process.number) for process in waiting)
-        if starved - self.starved <= 0.01:
+        lost = min(starved - self.starved, now - self._given_back)
+        if lost <= 0.01:
             return Ended.WALL
-        self.deadline += starved - self.starved
-        self.starved = starved
+        self.deadline += lost
+        self.starved, self._given_back = starved, now
         return None

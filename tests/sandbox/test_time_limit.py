@@ -51,10 +51,20 @@ def test_the_time_in_which_a_program_or_its_companion_gets_no_core_is_given_back
     limit.give_back_to(companion)
     deadline = limit.deadline
     for process in pair:
-        waited[process.pid] = waited.get(process.pid, 0.0) + 3.0
+        waited[process.pid] = waited.get(process.pid, 0.0) + 1.5
         assert limit.exceeded(limit.deadline) is None
-    assert limit.deadline == pytest.approx(deadline + 6.0)
+    assert limit.deadline == pytest.approx(deadline + 3.0)
     assert limit.exceeded(limit.deadline) is Ended.WALL
+
+
+def test_what_both_wait_at_once_is_given_back_once(waited: dict[int, float], pair: Pair) -> None:
+    candidate, companion = pair
+    limit = TimeLimit(candidate, math.inf, WALL_SECONDS)
+    limit.give_back_to(companion)
+    deadline = limit.deadline
+    waited[candidate.pid] = waited[companion.pid] = WALL_SECONDS
+    assert limit.exceeded(limit.deadline) is None
+    assert limit.deadline == pytest.approx(deadline + WALL_SECONDS, abs=0.1)
 
 
 def test_a_limit_of_wall_time_gives_nothing_back(waited: dict[int, float], pair: Pair) -> None:
