@@ -85,7 +85,10 @@ def test_a_spec_is_taken_apart_and_a_table_is_one() -> None:
     assert data_name("runs/rows,lr=1.jsonl").columns == {}
     assert parts_of("jsonl:a/b.csv,id=x") == ("jsonl:", "a/b.csv", ",id=x")
     assert parts_of("mbpp:train") == ("mbpp:train", "", "")
-    for wrong in ({"columns": {}}, {"path": "a", "colums": {}}, {"path": "a", "columns": 3}):
+    wrongs: list[dict[str, Any]] = [
+        {"columns": {}}, {"path": "a", "colums": {}}, {"path": "a", "columns": 3},
+    ]  # fmt: skip
+    for wrong in wrongs:
         with pytest.raises(SettingsError, match=r"write \{ path = "):
             spec_of(wrong)
 

@@ -22,7 +22,8 @@ from assay.integrations import bodies, case_rows
 from assay.judge import Job, Judge
 from assay.rollout.prompter import Prompter
 from assay.tasks import code_contests, load, nemo_gym
-from assay.tasks.jsonl import FIELDS, REPLIES
+from assay.tasks.columns import REPLIES
+from assay.tasks.jsonl import FIELDS
 from assay.tasks.rows import Row
 from assay.types import Cause, Execution, Sample, Task, Verdict
 from tests.policy.test_chat import chat_of
