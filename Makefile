@@ -138,6 +138,7 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m bench.admission
 	$(BIN)/python -m bench.chaos
+	$(BIN)/python -m bench.repairs $$(mktemp -d) --model $(MODEL)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
 	$(BIN)/python -m bench.step
 	$(BIN)/python -m bench.whole
