@@ -62,6 +62,11 @@ def names_test(text: str, tests: Iterable[str]) -> bool:
     """Whether a text has the name of a test, or of its file."""
     names = {part for test in tests for part in
              (test.partition("[")[0].rpartition("::")[2], test.partition("::")[0])}  # fmt: skip
+    return has_name(text, names)
+
+
+def has_name(text: str, names: Iterable[str]) -> bool:
+    """Whether one of the names stands in a text as a word."""
     return any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
 
 
@@ -79,9 +84,7 @@ def tells_of_test(text: str, tests: Collection[str]) -> bool:
     parts = {part for test in tests for part in test.partition("[")[0].split("::")[1:]}
     files = {PurePosixPath(test.partition("::")[0]).name for test in tests}
     names = {name for name in parts | files if name.lower() not in ("test", "tests")}
-    return names_test(text, tests) or any(
-        re.search(rf"\b{re.escape(name)}\b", text) for name in names
-    )
+    return names_test(text, tests) or has_name(text, names)
 
 
 def body(source: SourceFile, test: str) -> str:
