@@ -15,11 +15,12 @@ from assay.config.load_settings import load_plan
 from assay.engines.torch.cache_probe import choose_cache
 from assay.train.stages import run_plan
 
+WORDING = Path(__file__).parent / "wording.py"
 RECIPE = Path(__file__).parents[2] / "recipes" / "laptop.toml"
 SHORT = (
     "--evaluate.limit 4 --evaluate.samples 1 --evaluate.max_tokens 16 --stages.sft.steps 2"
     " --stages.sft.dataset.batch_size 16 --stages.grpo.steps 2 --stages.grpo.rollout.max_tokens 48"
-    " --stages.grpo.rollout.tasks_per_step 2 --stages.grpo.rewards.length.on_failure true"
+    " --stages.grpo.rollout.tasks_per_step 2 --stages.grpo.rewards.wording.weight 1"
 )
 
 AGENT = """
@@ -37,11 +38,12 @@ print(ask(talk)["content"])
 """
 THROUGH_AGENT = """
 name = "agent"
+plugins = ["{plugin}"]
 policy = {{ model = "smollm2", dtype = "bfloat16" }}
 tasks = {{ train = "drills:train", limit = 4 }}
 rollout = {{ tasks_per_step = 1, group_size = 3, max_tokens = 10 }}
 environment = {{ name = "program", command = ["{python}", "{agent}"], turns = 2 }}
-rewards = {{ tests = {{}}, length = {{ on_failure = true }} }}
+rewards = {{ tests = {{}}, wording = {{}} }}
 algorithm = {{ name = "grpo", zero_variance_groups = "count" }}
 trackers = ["jsonl", "rollouts"]
 judge.slots = 1
@@ -60,7 +62,8 @@ def test_the_laptop_recipe_takes_two_steps_of_each_stage_with_the_fused_decoder(
         return chosen[-1]
 
     monkeypatch.setattr("assay.engines.torch.engine.choose_cache", choosing)
-    plan = load_plan(RECIPE, [*SHORT.split(), "--folder", str(tmp_path)])
+    words = [*SHORT.split(), "--folder", str(tmp_path), "--plugins", json.dumps([str(WORDING)])]
+    plan = load_plan(RECIPE, words)
     assert run_plan(plan).finished
     assert "cannot be packed" not in caplog.text
     assert chosen == ["fused", "fused"], "in bfloat16 where the processor has it"
@@ -84,7 +87,9 @@ def test_a_pretrained_model_in_bfloat16_learns_what_it_sampled_through_an_agent(
     tmp_path: Path,
 ) -> None:
     (agent := tmp_path / "agent.py").write_text(AGENT)
-    (tmp_path / "run.toml").write_text(THROUGH_AGENT.format(python=sys.executable, agent=agent))
+    (tmp_path / "run.toml").write_text(
+        THROUGH_AGENT.format(python=sys.executable, agent=agent, plugin=WORDING)
+    )
     outcome = run_plan(load_plan(tmp_path / "run.toml", ["--folder", str(tmp_path)]))
     stage = outcome.folder / "grpo"
     for line in map(json.loads, (stage / "metrics.jsonl").read_text().splitlines()):
