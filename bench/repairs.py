@@ -6,15 +6,20 @@
 It makes tasks (`assay make-tasks`), plays their references (`assay demonstrate`), and turns the
 rows into mini-swe-agent's conversations with the short prompt that it is started with: SFT learns
 what the agent will show. GRPO then trains through the agent, whose commands run in a box.
+
+A demonstration keeps the steps without which nothing is repaired: search, read, edit by `sed`,
+submit. A small model learns those from some 80 rows, and a rollout costs half as many tokens.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -25,13 +30,14 @@ SYSTEM = """You repair programs. Each reply has a sentence and exactly one comma
 ```mswea_bash_command
 your_command_here
 ```"""
+STEPS = r"```mswea_bash_command\n(grep|git grep|cat|sed|echo)\b"
 LAST = "When it is repaired, run `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT` alone."
 RUN = """name = "repairs"
 folder = "{folder}/runs"
 [environment]
 name = "program_with_box"
 command = {command}
-turns = 12
+turns = 8
 seconds = 1800
 at_once = 24
 [policy]
@@ -39,8 +45,8 @@ model = "{model}"
 dtype = "bfloat16"
 lora = {{ rank = 16, alpha = 32 }}
 [rollout]
-max_tokens = 200
-tasks_per_step = 6
+max_tokens = 120
+tasks_per_step = 4
 group_size = 6
 [judge]
 allow_forgeable = true
@@ -48,19 +54,18 @@ allow_forgeable = true
 train = "{folder}/train/tasks.jsonl"
 [evaluate]
 tasks = "{folder}/heldout/tasks.jsonl"
-samples = 2
-max_tokens = 200
+samples = 3
+max_tokens = 120
 [stages.sft]
-epochs = 4
+epochs = 3
 algorithm.name = "sft"
-evaluate.before = true
 tasks.train = "{folder}/rows.jsonl"
 dataset.batch_size = 8
 optimizer = {{ lr = 2e-4, schedule = "cosine", warmup_steps = 2 }}
 [stages.grpo]
-steps = 10
+steps = 12
 algorithm.name = "grpo"
-optimizer = {{ lr = 2e-5, warmup_steps = 1 }}
+optimizer = {{ lr = 1e-4, warmup_steps = 1 }}
 """
 
 
@@ -86,13 +91,27 @@ def assay(*words: str | Path) -> None:
 
 
 def as_mini_shows(row: dict[str, object], prompt: str) -> dict[str, object]:
-    """A demonstration as mini-swe-agent's conversation."""
+    """A demonstration as mini-swe-agent's conversation, of the steps that a repair needs."""
     messages = row["messages"]
     assert isinstance(messages, list)
     first = next(n for n, each in enumerate(messages) if each["role"] == "assistant")
     user = f"{prompt.rstrip()}\n\n{LAST}"
-    begin = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}]
-    return {"id": row["id"], "messages": begin + messages[first:]}
+    kept = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}]
+    for start in range(first, len(messages), 2):
+        if re.search(STEPS, messages[start]["content"]):
+            kept += messages[start : start + 2]
+    return {"id": row["id"], "messages": kept}
+
+
+def keep_few(path: Path, most: int) -> None:
+    """Keep at most so many tasks of each function, the first ones."""
+    counts: Counter[str] = Counter()
+    lines = []
+    for line in path.read_text().splitlines(keepends=True):
+        function = json.loads(line)["prompt"].split("`")[3]
+        counts[function] += 1
+        lines += [line] if counts[function] <= most else []
+    path.write_text("".join(lines))
 
 
 def main() -> None:
@@ -101,11 +120,12 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     options = parser.parse_args()
     folder = options.folder.resolve()
-    for part, count in (("train", 72), ("heldout", 20)):
+    for part, count in (("train", 72), ("heldout", 60)):
         package = write_package(folder, part)
         assay("make-tasks", package, "--output", folder / part, "--count", str(count))
+    keep_few(folder / "heldout" / "tasks.jsonl", 3)
     tasks, demonstrations = folder / "train" / "tasks.jsonl", folder / "demonstrations.jsonl"
-    words = ("--samples", "2", "--tool-calls", "text")
+    words = ("--samples", "4", "--tool-calls", "text")
     assay("demonstrate", tasks, "--out", demonstrations, *words)
     prompts = {
         task["id"]: task["prompt"] for task in map(json.loads, tasks.read_text().splitlines())
@@ -113,6 +133,7 @@ def main() -> None:
     rows = [
         as_mini_shows(row, prompts[row["id"].rpartition("#")[0]])
         for row in map(json.loads, demonstrations.read_text().splitlines())
+        if any("\nsed -i" in message["content"] for message in row["messages"])
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     agent = {"system_template": SYSTEM, "instance_template": "{{task}}\n\n" + LAST}
