@@ -175,8 +175,10 @@ class Daemons:
         return None
 
     def errors(self, number: int) -> bytes:
-        """What is kept of its standard error."""
-        return self._all[number].errors.text()
+        """What is kept of its standard error, with what it wrote just before it ended."""
+        errors = self._all[number].errors
+        errors.read()
+        return errors.text()
 
     def _wait(
         self, daemon: Daemon, deadline: float, watch: BoxWatch, trainer: socket.socket

@@ -4,6 +4,7 @@ a command leaves does.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -126,6 +127,24 @@ def test_it_is_said_how_a_daemon_has_ended(tier: str, tree: Path) -> None:
         assert done.stderr.endswith(b"why\n")
 
     in_box(tree, work, TIERS[tier])
+
+
+def test_the_last_words_of_a_daemon_that_ended_before_anybody_looked_are_kept() -> None:
+    ours, its = socket.socketpair()
+    daemons, (trainer, other) = Daemons(False), socket.socketpair()
+    source = "import sys; sys.exit('last words')"
+    with ours, its, trainer, other, subprocess.Popen(
+        python(source), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        its.close()
+        assert process.stderr is not None
+        daemons.add(process.pid, ours, process.stderr.fileno())
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        watch: Any = SimpleNamespace(next_look=inf)
+        stop = daemons.exchange(0, b"", bytearray(), 20.0, 9, watch, trainer)
+        assert stop == (Ended.CRASHED, "exited with status 1")
+        assert daemons.errors(0) == b"last words\n"
 
 
 SILENT = {
