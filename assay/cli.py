@@ -25,6 +25,7 @@ from assay.commands.list import list_plugins
 from assay.commands.make_tasks import make_tasks
 from assay.commands.overlap import overlap
 from assay.commands.plan import plan
+from assay.commands.sample import sample
 from assay.commands.screen import screen
 from assay.commands.serve import serve
 from assay.commands.serve_policy import serve_policy
@@ -52,6 +53,7 @@ for command, settings, example in (  # in the order of use
     (demonstrate, {}, "demonstrate tasks/tasks.jsonl --out shown.jsonl --samples 4"),
     (overlap, {}, "overlap my_tasks.jsonl humaneval"),
     (screen, OVERRIDES, "screen smollm2 sound.jsonl --output learnable.jsonl"),
+    (sample, OVERRIDES, "sample smollm2 learnable.jsonl --output passing.jsonl"),
     (show_prompt, OVERRIDES, "show-prompt mine.toml"),
     (plan, OVERRIDES, "plan mine.toml"),
     (train, OVERRIDES, "train mine.toml --optimizer.lr 1e-5 --seeds 0..2"),

@@ -3,12 +3,10 @@
     python -m bench.repairs FOLDER --model MODEL      # writes all that a run needs
     assay train FOLDER/run.toml --seed 0
 
-It makes tasks (`assay make-tasks`), plays their references (`assay demonstrate`), and turns the
-rows into mini-swe-agent's conversations with the short prompt that it is started with: SFT learns
-what the agent will show. GRPO then trains through the agent, whose commands run in a box.
-
-A demonstration keeps the steps without which nothing is repaired: search, read, edit by `sed`,
-submit. A small model learns those from some 80 rows, and a rollout costs half as many tokens.
+It makes tasks (`assay make-tasks`), and for a third of them conversations in the form that
+mini-swe-agent sends: read the file, write it again, submit. SFT learns that form. GRPO then trains
+on the other tasks through the agent, whose commands run in a box. A small model cannot quote a line
+for `sed`, but it can write a short file again: so each function is a file of its own.
 """
 
 from __future__ import annotations
@@ -18,10 +16,12 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections import Counter
 from pathlib import Path
 
+Task = dict[str, object]
 ROOT = Path(__file__).parent.parent
 MINI = ROOT / ".venv-agents" / "mini-swe-agent" / "bin" / "mini"
 SCRIPT = ROOT / "examples" / "agents" / "mini_swe_agent.sh"
@@ -30,14 +30,13 @@ SYSTEM = """You repair programs. Each reply has a sentence and exactly one comma
 ```mswea_bash_command
 your_command_here
 ```"""
-STEPS = r"```mswea_bash_command\n(grep|git grep|cat|sed|echo)\b"
 LAST = "When it is repaired, run `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT` alone."
 RUN = """name = "repairs"
 folder = "{folder}/runs"
 [environment]
 name = "program_with_box"
 command = {command}
-turns = 8
+turns = 5
 seconds = 1800
 at_once = 24
 [policy]
@@ -45,17 +44,17 @@ model = "{model}"
 dtype = "bfloat16"
 lora = {{ rank = 16, alpha = 32 }}
 [rollout]
-max_tokens = 120
+max_tokens = 240
 tasks_per_step = 4
 group_size = 6
 [judge]
 allow_forgeable = true
 [tasks]
-train = "{folder}/train/tasks.jsonl"
+train = "{folder}/train/rest.jsonl"
 [evaluate]
 tasks = "{folder}/heldout/tasks.jsonl"
-samples = 3
-max_tokens = 120
+samples = 2
+max_tokens = 240
 [stages.sft]
 epochs = 3
 algorithm.name = "sft"
@@ -63,7 +62,7 @@ tasks.train = "{folder}/rows.jsonl"
 dataset.batch_size = 8
 optimizer = {{ lr = 2e-4, schedule = "cosine", warmup_steps = 2 }}
 [stages.grpo]
-steps = 12
+steps = 8
 algorithm.name = "grpo"
 optimizer = {{ lr = 1e-4, warmup_steps = 1 }}
 """
@@ -75,13 +74,18 @@ def write_package(folder: Path, part: str) -> Path:
     for name in ("kit", "tests"):
         (package / name).mkdir(parents=True, exist_ok=True)
     (package / "kit" / "__init__.py").write_text("")
-    modules = tomllib.loads((ROOT / "bench" / "repairs.toml").read_text())[part]
-    for name, module in modules.items():
-        code = f'"""Functions for {name}."""\n\n\n{module["code"]}'
-        names = [line[4:].partition("(")[0] for line in code.split("\n") if line[:4] == "def "]
-        tests = f"from kit.{name} import {', '.join(names)}\n\n\n{module['tests']}"
-        (package / "kit" / f"{name}.py").write_text(code)
-        (package / "tests" / f"test_{name}.py").write_text(tests)
+    groups = tomllib.loads((ROOT / "bench" / "repairs.toml").read_text())[part]
+    for group, texts in groups.items():
+        functions = texts["code"].strip("\n").split("\n\n\n")
+        names = [re.findall(r"^def (\w+)", function, re.MULTILINE) for function in functions]
+        imports = [f"from kit.{first} import {first}" for first, *_ in names]
+        for (first, *_), function in zip(names, functions, strict=True):
+            used = [line for line in imports if re.search(rf"\b{line.split()[-1]}\(", function)]
+            others = [line for line in used if not line.endswith(f" {first}")]
+            code = "\n".join([*others, "\n"] if others else []) + function + "\n"
+            (package / "kit" / f"{first}.py").write_text(code)
+        tests = "\n".join(imports) + f"\n\n\n{texts['tests'].strip()}\n"
+        (package / "tests" / f"test_{group}.py").write_text(tests)
     return package
 
 
@@ -90,17 +94,29 @@ def assay(*words: str | Path) -> None:
     subprocess.run([sys.executable, "-m", "assay", *map(str, words)], check=True)
 
 
-def as_mini_shows(row: dict[str, object], prompt: str) -> dict[str, object]:
-    """A demonstration as mini-swe-agent's conversation, of the steps that a repair needs."""
-    messages = row["messages"]
-    assert isinstance(messages, list)
-    first = next(n for n, each in enumerate(messages) if each["role"] == "assistant")
-    user = f"{prompt.rstrip()}\n\n{LAST}"
-    kept = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}]
-    for start in range(first, len(messages), 2):
-        if re.search(STEPS, messages[start]["content"]):
-            kept += messages[start : start + 2]
-    return {"id": row["id"], "messages": kept}
+def shown(task: Task, package: Path) -> dict[str, object]:
+    """mini-swe-agent's conversation in which a task is repaired."""
+    reference = str(task["reference"])
+    path = re.findall(r"^\+\+\+ b/(.*)", reference, re.MULTILINE)[0]
+    right = (package / path).read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / path).parent.mkdir()
+        (Path(folder) / path).write_text(right)
+        words = ("git", "apply", "--reverse", "-")
+        subprocess.run(words, cwd=folder, input=reference, text=True, check=True)
+        wrong = (Path(folder) / path).read_text()
+    user = f"{str(task['prompt']).rstrip()}\n\n{LAST}"
+    turns = [("I read the code.", f"cat {path}", wrong),
+             ("I write it without the bug.", f"cat > {path} <<'EOF'\n{right}EOF", ""),
+             ("It is repaired.", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", None)]  # fmt: skip
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}]
+    for says, command, output in turns:
+        text = f"{says}\n\n```mswea_bash_command\n{command}\n```"
+        messages.append({"role": "assistant", "content": text})
+        if output is not None:
+            text = f"<returncode>0</returncode>\n<output>\n{output}</output>"
+            messages.append({"role": "user", "content": text})
+    return {"id": task["id"], "messages": messages}
 
 
 def keep_few(path: Path, most: int) -> None:
@@ -123,19 +139,13 @@ def main() -> None:
     for part, count in (("train", 72), ("heldout", 60)):
         package = write_package(folder, part)
         assay("make-tasks", package, "--output", folder / part, "--count", str(count))
-    keep_few(folder / "heldout" / "tasks.jsonl", 3)
-    tasks, demonstrations = folder / "train" / "tasks.jsonl", folder / "demonstrations.jsonl"
-    words = ("--samples", "4", "--tool-calls", "text")
-    assay("demonstrate", tasks, "--out", demonstrations, *words)
-    prompts = {
-        task["id"]: task["prompt"] for task in map(json.loads, tasks.read_text().splitlines())
-    }
-    rows = [
-        as_mini_shows(row, prompts[row["id"].rpartition("#")[0]])
-        for row in map(json.loads, demonstrations.read_text().splitlines())
-        if any("\nsed -i" in message["content"] for message in row["messages"])
-    ]
+    keep_few(folder / "heldout" / "tasks.jsonl", 2)
+    lines = (folder / "train" / "tasks.jsonl").read_text().splitlines(keepends=True)
+    tasks = [json.loads(line) for line in lines[::3]]
+    rows = [shown(task, folder / "kit_train") for task in tasks]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rest = [line for number, line in enumerate(lines) if number % 3]
+    (folder / "train" / "rest.jsonl").write_text("".join(rest))
     agent = {"system_template": SYSTEM, "instance_template": "{{task}}\n\n" + LAST}
     (folder / "mini.yaml").write_text(json.dumps({"agent": agent}))  # JSON is YAML
     mini = ("-c", "mini_textbased.yaml", "--model-class", "litellm_textbased")
