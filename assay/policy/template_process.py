@@ -150,10 +150,10 @@ def serve(descriptor: int, cpu_seconds: float) -> None:
             texts, _ = render_jinja_template([messages], chat_template=template, **variables)
             reply = b"+" + texts[0].encode(errors="surrogatepass")
         except Exception as error:  # noqa: BLE001  templates refuse by any error
-            said = one_line(error).removeprefix(
+            reason = one_line(error).removeprefix(
                 f"{TemplateError.__name__}: "
             )  # as jinja's is named
-            reply = b"-" + said.encode(errors="replace")
+            reply = b"-" + reason.encode(errors="replace")
         signal.setitimer(signal.ITIMER_PROF, 0)
         sock.send(reply)
 
