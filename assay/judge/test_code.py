@@ -50,15 +50,16 @@ class LazyBuiltins(dict[str, Any]):
         if name in self.answers:
             self.connection.requests.count += 1
             return self.answers[name]
-        statement = self.connection.job["imports"].get(name)
         if hasattr(builtins, name):
             self[name] = getattr(builtins, name)
-        elif not (statement and self._takes(name, statement)):
+        elif not self._takes(name, self.connection.job["imports"].get(name, "")):
             return self.connection.name(name)
         return self[name]
 
     def _takes(self, name: str, statement: str) -> bool:
         """Import what the reference imports by this name, if it can be imported here."""
+        if not statement:
+            return False
         scope: Namespace = {}
         try:
             exec(statement, scope)

@@ -150,9 +150,8 @@ def serve(descriptor: int, cpu_seconds: float) -> None:
             texts, _ = render_jinja_template([messages], chat_template=template, **variables)
             reply = b"+" + texts[0].encode(errors="surrogatepass")
         except Exception as error:  # noqa: BLE001  templates refuse by any error
-            reason = one_line(error).removeprefix(
-                f"{TemplateError.__name__}: "
-            )  # as jinja's is named
+            # jinja's own has the name of ours
+            reason = one_line(error).removeprefix(f"{TemplateError.__name__}: ")
             reply = b"-" + reason.encode(errors="replace")
         signal.setitimer(signal.ITIMER_PROF, 0)
         sock.send(reply)
