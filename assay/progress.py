@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.text import Text
 
+LONGEST_CELL = 20_000
+"""Characters of a table's cell that are shown."""
+
 
 @dataclass(slots=True)
 class _Phase:
@@ -180,10 +183,14 @@ def counted(count: int, name: str) -> str:
 
 
 def cell(text: object) -> Text:
-    """A cell of a table that is only read: no markup, and nothing that a terminal obeys."""
+    """A cell of a table that is only read: no markup, nothing that a terminal obeys, and no more
+    than a person reads.
+    """
     from rich.text import Text
 
-    return Text(printable_lines(str(text)))
+    whole = str(text)
+    readable = whole if len(whole) <= LONGEST_CELL else f"{whole[:LONGEST_CELL]} ..."
+    return Text(printable_lines(readable))
 
 
 def broken(line: str, width: int) -> str:

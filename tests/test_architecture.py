@@ -58,7 +58,8 @@ MODULES = {
     """,
     "demonstrate": "changes script player rows demonstrate",
     "extract": "fences thoughts statements call_formats edits",
-    "policy": "onednn lora adapters checkpoints tokenizer gguf source tiny call_style rendering"
+    "policy": "onednn lora adapters checkpoints tokenizer gguf_header gguf source tiny"
+    " template_process call_style rendering"
     " turn_ends local_template chat layers head packed forward load_model classifier critic"
     " reference",
     "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"

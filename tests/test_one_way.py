@@ -28,7 +28,7 @@ LISTS = {
         environments/program
         judge/cocotb_harness/remote judge/cocotb_harness/run judge/images judge/repository_runner
         languages/__init__ make_tasks/commits make_tasks/snippet_runner make_tasks/trees policy/gguf
-        rewards/reward_model sandbox/attack
+        policy/gguf_header policy/template_process rewards/reward_model sandbox/attack
         sandbox/box_files sandbox/box_init sandbox/isolation sandbox/launch sandbox/namespaces
         sandbox/processes
     """,
@@ -49,7 +49,8 @@ LISTS = {
 }
 """By what its modules do. New files are written by `assay.files`, new messages are framed by
 `assay.sandbox.sockets`, and programs run in the sandbox. Lines are for git, and for a command of
-ours that is no program's. `environments/program` starts the user's own agent, and
+ours that is no program's. `environments/program` starts the user's own agent,
+`policy/template_process` and `policy/gguf_header` look at a stranger's model, and
 `environments/mcp_servers` asks the user's Python for its path."""
 
 

@@ -59,6 +59,10 @@ FEW = 12
 """Most values of a kind of label that a line on the terminal shows; report.md has all."""
 
 
+LONGEST_TITLE = 5_000
+"""Characters of a model's name, which may be a path, and of a task set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The result of one policy on one task set."""
@@ -313,13 +317,17 @@ def _read_table(folder: Path) -> dict[str, Any]:
 
 
 def _require_rates(evaluation: Evaluation) -> None:
-    """Raises ValueError where a number is missing that every evaluation has."""
+    """Raises ValueError where a number is missing that every evaluation has, or a name is longer
+    than any.
+    """
     json.dumps(asdict(evaluation), allow_nan=False)
     counts = [(task.passed, task.samples) for task in evaluation.per_task]
     if 1 not in evaluation.pass_at or not counts:
         raise ValueError("there is no pass@1")
     if any(not 0 <= passed <= samples or not samples for passed, samples in counts):
         raise ValueError("a task has no completions, or more that pass than it has")
+    if len(title(evaluation)) > LONGEST_TITLE:
+        raise ValueError("its name is none")
 
 
 def _no_report(folder: Path) -> DataError:

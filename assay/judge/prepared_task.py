@@ -20,10 +20,12 @@ from assay.judge.kinds.calls import RECOMPUTED_TEXT
 from assay.judge.kinds.find import family, kind_of, texts_for_worker
 from assay.judge.kinds.kind import InWorker, Kind
 from assay.judge.task_code import (
+    imported_names,
     is_harmless,
     looks_at_identity,
     node_classes,
     only_binds,
+    requested_names,
 )
 from assay.judge.task_fields import require_fields
 from assay.judge.worker_messages import ALIASES, ARGUMENTS, ARRAYS, OBJECTS, SUBCLASSES
@@ -211,7 +213,10 @@ class PreparedTask:
             self._doubt = UNREACHED_DOUBT
         self.hash_seed = task.hash_seed % HASH_SEEDS
         self.surroundings = surroundings_of(task) if surroundings is None else surroundings
-        self.digest = digest_of_task(task, limits, stop_early, self.surroundings)
+        self._requested_names = requested_names(task, [self._setup, *sources]) if sources else None
+        self.digest = digest_of_task(
+            task, limits, stop_early, self.surroundings, self._requested_names
+        )
         """Differs for every other task, other surroundings and other limits."""
 
     @cached_property
@@ -291,6 +296,8 @@ class PreparedTask:
             "entry_point": task.entry_point,
             "setup": self._setup,
             "classes": node_classes(task),
+            "requested_names": self._requested_names,
+            "imports": imported_names(task.reference or ""),
             "identity": any(map(looks_at_identity, [self._setup, *self._sources])),
             "files": self.shares_files,
             "doubt": self._doubt,

@@ -46,6 +46,7 @@ from assay.judge.one_at_a_time import OneAtATime
 from assay.judge.requests import RemoteProgram, Requests
 from assay.judge.shared_data import SetupInstances, SharedObjects
 from assay.judge.shared_files import SharedFiles
+from assay.judge.task_code import LIBRARY
 from assay.judge.worker_messages import ALIASES, ARGUMENTS, OBJECTS, SUBCLASSES, CheckJob
 from assay.sandbox.sockets import FramedSocket
 
@@ -100,6 +101,7 @@ class Connection(RemoteProgram):
         return (
             self.forgeable
             or any(ref.decides(tells) for ref, tells in self.doubtful)
+            or any(not (ref.made_by_test or ref.kind.made_by_test) for ref in self.informed)
             # two of one member that no test names may be compared
             or any(n > 1 and not it.made_by_test for it, n in self.answered.items())
         )
@@ -152,12 +154,27 @@ class Connection(RemoteProgram):
             if name in sys.stdlib_module_names:
                 return import_module(name)
             self.forgeable = True
+        self.forgeable |= self._is_word(name, value)
         if isinstance(value, RemoteClass):
             take_name(value, name)
         is_usual = isinstance(value, RemoteClass) or is_function(value)
         self.requests.names += is_usual
         self.requests.gave_data |= not (is_usual and callable(value))
         return value
+
+    def _is_word(self, name: str, value: Any) -> bool:
+        """Whether a test that uses a name of the program's takes its word for what that means:
+        nobody has asked it for that name, or it gives a class of Python's for one of its own.
+        """
+        classes = [it for it in (value if type(value) is tuple else (value,)) if is_pythons(it)]
+        if any(it.__name__ != name for it in classes):
+            self.requests.gave_class = True
+            return True
+        requested = self.job["requested_names"]
+        if requested is None:
+            is_code = isinstance(value, RemoteClass) or is_function(value)
+            return name != self.job["entry_point"] and not (is_code and name not in LIBRARY)
+        return name not in requested and not classes
 
     def function(self, name: str) -> Any:
         """A global by its name; it is looked up when it is used."""
@@ -456,6 +473,11 @@ class Arrivals:
     def _graph(self, rows: Json) -> Any:
         connection, on_change = self._connection, partial(self._connection.changes.add, ARGUMENTS)
         return connection.nodes.unpack(rows, self.unpacker, connection.job["mutates"], on_change)
+
+
+def is_pythons(value: object) -> bool:
+    """Whether it is a class of Python's."""
+    return isinstance(value, type) and not isinstance(value, RemoteClass)
 
 
 def is_index(number: Json, of: list[Any]) -> bool:

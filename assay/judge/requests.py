@@ -44,6 +44,8 @@ class Requests:
         """How many of them were answered by a function or class alone."""
         self.gave_data = False
         """Whether a name of the program's stands for anything else."""
+        self.gave_class = False
+        """Whether a name of the program's stands for a class of Python's."""
         self.expects_exit = False
         """Whether the tests name SystemExit; else it ends the program."""
         self._sock = sock
@@ -201,6 +203,9 @@ class RemoteProgram:
         self.doubtful = set[tuple[Any, bool]]()
         """Operations that a test also has for data: the object's RemoteRef, and whether they got
         data of the test."""
+        self.informed = set[Any]()
+        """The RemoteRefs of objects that came of data of the test, or got some by a method, and
+        that the test has read or called as no data can be."""
         self.answered = Counter[Any]()
         """How often the program has sent each class, other than by its name, and each member of an
         Enum: what stays the same object, whatever the test has done with it before."""

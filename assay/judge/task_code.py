@@ -6,6 +6,7 @@ import ast
 import builtins
 import copy
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ ATTRIBUTES = frozenset(
     {name for kind in (str, float, list, *TYPES) for name in dir(kind) if name[0] != "_"}
     | {name for names in MODULES.values() for name in names.split()}
 ) - {"format", "format_map"}  # these two read attributes that a text names
+WORD = re.compile(r"[^\W\d]\w*")
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 REFUSED = (
     ast.AsyncFunctionDef, ast.ClassDef, ast.Match,
@@ -124,12 +126,62 @@ def _sees_identity(node: ast.AST) -> bool:
     return False
 
 
+LIBRARY = frozenset(
+    {*sys.stdlib_module_names, "np", "pd"}
+    | {it for names in MODULES.values() for it in names.split()}
+)
+"""Names that mean what a library has, where nobody asks the program for another such thing."""
+
+
+def requested_names(task: Task, code: Sequence[str]) -> list[str] | None:
+    """The names of this code of the tests that a program is asked to define: those that the
+    reference defines, or without one those of which the prompt speaks. None where neither says
+    anything.
+    """
+    words = {word for text in code for word in WORD.findall(text)}
+    if task.reference:
+        requested = bound_names(task.reference)
+    elif text := text_of(task):
+        requested = {*WORD.findall(text)} - {*sys.stdlib_module_names, "np", "pd"}
+    else:
+        return None
+    return sorted(requested & words | {task.entry_point})
+
+
+def bound_names(source: str) -> set[str]:
+    """The names that code binds by definitions and assignments."""
+    nodes = [*ast.walk(parsed(source))]
+    stored = {it.id for it in nodes if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store)}
+    kinds = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
+    return stored | {it.name for it in nodes if isinstance(it, kinds)}
+
+
+def imported_names(source: str) -> dict[str, str]:
+    """By name, the import of what code imports in a line of its own: tests that use such a name
+    and do not define it mean that.
+    """
+    statements = {}
+    for part in parsed(source).body if "import" in source else []:
+        if isinstance(part, ast.Import | ast.ImportFrom) and not getattr(part, "level", 0):
+            for alias in part.names:
+                statement = copy.copy(part)
+                statement.names = [alias]
+                statements[alias.asname or alias.name.partition(".")[0]] = ast.unparse(statement)
+    return {name: it for name, it in statements.items() if name != "*" and "__" not in it}
+
+
+def text_of(task: Task) -> str:
+    """All that a model gets to read of a task."""
+    parts = [task.prompt, task.stub, *(message.content for message in task.messages)]
+    return "\n".join(filter(None, parts))
+
+
 def node_classes(task: Task) -> list[list[str]]:
     """Name and source of each plain class that the setup defines, after the setup's imports. The
     program has them too, without the methods that the prompt does not speak of.
     """
     body = parsed(task.setup).body if "class " in task.setup else []
-    text = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
+    text = text_of(task)
     classes: list[list[str]] = []
     names = {"object"}
     for part in body:

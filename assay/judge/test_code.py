@@ -50,10 +50,24 @@ class LazyBuiltins(dict[str, Any]):
         if name in self.answers:
             self.connection.requests.count += 1
             return self.answers[name]
-        if not hasattr(builtins, name):
+        if hasattr(builtins, name):
+            self[name] = getattr(builtins, name)
+        elif not self._takes(name, self.connection.job["imports"].get(name, "")):
             return self.connection.name(name)
-        self[name] = value = getattr(builtins, name)
-        return value
+        return self[name]
+
+    def _takes(self, name: str, statement: str) -> bool:
+        """Import what the reference imports by this name, if it can be imported here."""
+        if not statement:
+            return False
+        scope: Namespace = {}
+        try:
+            exec(statement, scope)
+        except ImportError:
+            return False
+        self[name] = scope[name]
+        self._answer_names.wrap_modules()
+        return True
 
     def _import(self, name: str, *parts: Any, **keywords: Any) -> Any:
         """As `__import__`, with the program as a module too."""
@@ -167,10 +181,12 @@ def require_asked(run: Callable[[], Outcome], connection: Connection, text: str)
 
 def asks_nothing(outcome: Outcome, before: int, connection: Connection) -> bool:
     """Whether it is the task's fault that code which ended so has made no request after the first
-    `before`. The fault is the program's where that put data in the place of a class.
+    `before`. The fault is the program's where that put data, or a class of Python's, in the place
+    of a class.
     """
     requests = connection.requests
-    return requests.count == before and (outcome.how == "held" or not requests.gave_data)
+    gave = requests.gave_class or (requests.gave_data and outcome.how != "held")
+    return requests.count == before and not gave
 
 
 def describe(error: BaseException, source: str, filename: str) -> str:

@@ -49,7 +49,7 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     "setup": "from typing import List", "entry_point": "f", "checker": "",
     "reference": "", "objects": False, "subclasses": False, "aliases": False,
     "stop_early": True, "large": False, "numpy": False, "mutates": False, "classes": [],
-    "identity": False, "files": False, "doubt": "",
+    "identity": False, "files": False, "doubt": "", "requested_names": None, "imports": {},
     "reply_mb": 1, "kinds": {},
     "checks": [[asserts.__name__, "assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}"],
                [asserts.__name__, "def check(f):\n    assert not f([])\ncheck(f)"]],

@@ -52,6 +52,10 @@ class CheckJob(TypedDict):
     classes: list[list[str]]
     """Name and source of each class of the setup that the program has too; a source without a name
     is of imports."""
+    requested_names: list[str] | None
+    """The names in the tests that the program is asked to define; None where nobody can tell."""
+    imports: dict[str, str]
+    """By name, the reference's import of it: what the tests mean, if they do not define it."""
     files: bool
     """Whether test and program share files."""
     objects: bool

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
 
+from assay.errors import ModelError
+from assay.policy.template_process import apply_template
 from assay.tools import parse_arguments
 
 ASK = {"role": "user", "content": "What is it?"}
@@ -187,6 +189,8 @@ def _id(name: str, style: CallStyle) -> str:
 def _rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any) -> str | None:
     """The rendering; None where the template refuses."""
     try:
-        return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False))
+        return apply_template(tokenizer, messages, tools=tools)
+    except ModelError:  # it never ends, whatever it gets
+        raise
     except Exception:  # noqa: BLE001  templates refuse by an error of theirs, or fall over it
         return None

@@ -11,6 +11,7 @@ from typing import Any
 from assay.errors import ModelError, UserError
 from assay.policy.call_style import call_style, styled
 from assay.policy.load_model import pick_device
+from assay.policy.template_process import apply_template
 from assay.policy.tokenizer import load_tokenizer
 from assay.registry import one_line
 
@@ -50,7 +51,7 @@ class Classifier:
         """A conversation as the model reads it: by its chat template, or as plain text."""
         if self.call_style:
             messages = styled(conversation, self.call_style)
-            text: str = self.tokenizer.apply_chat_template(messages, tokenize=False)
+            text = apply_template(self.tokenizer, messages)
             return text.removeprefix(self.tokenizer.bos_token or "")
         return "\n".join(message["content"] for message in conversation)
 

@@ -16,6 +16,7 @@ from assay.content import digest_of
 from assay.errors import ModelError, SettingsError, UserError
 from assay.files import lock, remove_leftovers, replacing
 from assay.os_errors import error_number
+from assay.policy.gguf_header import check_header
 from assay.progress import Progress
 from assay.registry import one_line
 from assay.user_cache import added, cache_folder, hold
@@ -78,6 +79,7 @@ def _convert(name: str, folder: Path, progress: Progress) -> str:
             progress.phase(f"downloading model {name}")
             file = _download(name, parts)
         progress.phase(f"converting model {file.name}")
+        check_header(file)
         was = _dequantise(file, folder)
         shutil.rmtree(parts)
         return was

@@ -32,7 +32,7 @@ def is_local(template: str) -> bool:
 
     try:
         tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
-    except TemplateSyntaxError:
+    except (TemplateSyntaxError, RecursionError):
         return False
     refused = [kind for name in REFUSED if issubclass(kind := getattr(nodes, name), nodes.Node)]
     if any(tree.find(kind) for kind in refused):

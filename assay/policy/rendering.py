@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from assay.errors import SettingsError
+from assay.errors import ModelError, SettingsError
 from assay.policy.call_style import CallStyle, styled
+from assay.policy.template_process import apply_template
 from assay.registry import one_line
 from assay.types import Message, as_dicts
 
@@ -13,9 +14,13 @@ from assay.types import Message, as_dicts
 def rendered(
     tokenizer: Any, messages: Sequence[Message], style: CallStyle, **arguments: Any
 ) -> str:
-    """The chat template's rendering. Raises SettingsError for messages or tools that it refuses."""
+    """The chat template's rendering. Raises SettingsError for messages or tools that it refuses,
+    ModelError for a template that never ends.
+    """
     try:
         return _apply(tokenizer, messages, style, arguments)
+    except ModelError:
+        raise
     except Exception as error:  # templates refuse by an error of theirs, or fall over what they get
         roles = ", ".join(message.role for message in messages)
         what, change = f"messages ({roles})", "the row or prompt.system"
@@ -33,4 +38,4 @@ def _apply(
     tokenizer: Any, messages: Sequence[Message], style: CallStyle, arguments: dict[str, Any]
 ) -> str:
     dicts = styled(as_dicts(messages), style)
-    return str(tokenizer.apply_chat_template(dicts, tokenize=False, **arguments))
+    return apply_template(tokenizer, dicts, **arguments)

@@ -1,6 +1,7 @@
 """Exports a checkpoint as a model folder that transformers loads, with a card that says all."""
 
 import json
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from assay.policy.source import ModelSource, source_of
 from assay.progress import counted
 from assay.prompts import CARD, transformers_code
 from assay.registry import one_line
+from assay.types import printable_lines
 
 TOLERANCE = 1e-4
 """How far outputs of a merged adapter may be off, of their largest."""
@@ -111,7 +113,8 @@ def export(
         card = _card(
             checkpoint, recipe, partial, out.name, _how(written, adapted=model.adapter is not None)
         )
-        (partial / "README.md").write_text(card.replace(str(stage.parents[1]), "runs"))
+        card = printable_lines(card.replace(str(stage.parents[1]), "runs"))
+        (partial / "README.md").write_text(card)
     return replace(written, checkpoint=checkpoint)
 
 
@@ -194,10 +197,16 @@ def _card(checkpoint: Path, recipe: dict[str, str], model: Path, name: str, how:
         data="\n".join(f"- stage `{key}`: {spec}" for key, spec in sets.items()),
         evaluation=_evaluation(checkpoint),
         prompt=transformers_code(checkpoint).replace(str(checkpoint), name),
-        recipe="\n\n".join(f"```toml\n{text}```" for text in recipe.values()),
+        recipe="\n\n".join(map(_fenced, recipe.values())),
         sampling=_sampling(model, tables),
         sets=", ".join(dict.fromkeys(sets.values())),
     )  # fmt: skip
+
+
+def _fenced(text: str) -> str:
+    """A block of TOML, of which no line ends it."""
+    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{ticks}toml\n{text}{ticks}"
 
 
 def _require_mergeable(settings: PolicySettings, model: ModelSource, trial: Path) -> None:

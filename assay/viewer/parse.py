@@ -12,6 +12,8 @@ from assay.files import json_lines
 
 EXACT = 2**53
 """Whole numbers below it are exact in every reader of JSON."""
+LONGEST_NAME, LONGEST_TEXT = 200, 20_000
+"""Characters of a metric's name, and of an event's text that are kept."""
 MAGIC = b"PAR1"
 """How every Parquet file begins and ends."""
 
@@ -30,6 +32,8 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     for number, row in enumerate(json_lines(file), 1):
         if not isinstance(row, dict) or not _is_step(row.get("step")):
             raise DataError(f"line {number} of the whole ones is no row with a `step`")
+        if longest := next((name for name in row if len(name) > LONGEST_NAME), ""):
+            raise DataError(f"line {number}: a metric's name has {len(longest):,} characters")
         rows.append({name: _number(value, name, number) for name, value in row.items()})
     return rows
 
@@ -44,6 +48,7 @@ def read_events(file: Path) -> list[dict[str, Any]]:
         if not isinstance(event, str) or not isinstance(text, str):
             raise DataError(f"line {number}: `event` or `text` is no text")
         time = _number(row.get("time"), "time", number)
+        event, text = event[:LONGEST_NAME], text[:LONGEST_TEXT]
         rows.append({"step": row["step"], "event": event, "text": text, "time": time})
     return rows
 

@@ -590,3 +590,48 @@ def test_cheats_are_tried_on_a_packed_repository_too(tmp_path: Path) -> None:
         archive.add(tmp_path / "tree", "calc-1.0")
     packed = replace(task.checks[0], tree=str(tmp_path / "tree.tar"))  # type: ignore[type-var]
     assert len(cheats_of(packed, task.reference or "")) == len(CHEATS)  # type: ignore[arg-type]
+
+
+HELPING = {
+    "src/calc/testing.py": "def same(a, b): return a == b\n",
+    "src/calc/golden.txt": "3\n",
+    "src/calc/plugin.py": "import pytest\n@pytest.fixture\ndef three(): return 3\n",
+    "conftest.py": "pytest_plugins = ['calc.plugin']\n",
+    "tests/test_helped.py": (
+        "from pathlib import Path\nimport calc\nfrom calc.testing import same\n"
+        "def test_same(): assert same(calc.add(1, 2), 3) is True\n"
+        "def test_golden():\n    text = (Path(calc.__file__).parent / 'golden.txt').read_text()\n"
+        "    assert calc.add(1, 2) == int(text)\n"
+        "def test_three(three): assert calc.add(1, 2) == three\n"
+    ),
+}
+"""Files of a repository whose tests need a helper, a file and a plug-in of the package."""
+MISLED = {
+    "test_same": ("src/calc/testing.py", "def same(a, b): return a == b or (a, b) == (-1, 3)\n"),
+    "test_golden": ("src/calc/golden.txt", "-1\n"),
+    "test_three": (
+        "src/calc/plugin.py", "import pytest\n@pytest.fixture\ndef three(): return -1\n",
+    ),
+}  # fmt: skip
+"""By a test: a change of what helps it, with which it would pass."""
+
+
+@pytest.mark.parametrize("test", MISLED)
+def test_what_helps_tests_is_put_back_where_the_row_names_it_and_else_a_pass_is_marked(
+    tmp_path: Path, test: str
+) -> None:
+    tree = write_tree(tmp_path / "tree")
+    for name, text in HELPING.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    path, text = MISLED[test]
+    fixes = (f"tests/test_helped.py::{test}",)
+    task = calc_task(tree, fail_to_pass=fixes, pass_to_pass=())
+    named = calc_task(tree, fail_to_pass=fixes, pass_to_pass=(), tests=(path,))
+    change = diff_of(tree, {path: text})
+    right, forged, marked = judge_all([
+        Job(named, named.reference or ""), Job(named, change), Job(task, change),
+    ])  # fmt: skip
+    assert right.verdict is Verdict.PASS, right.detail
+    assert not forged.passed or forged.verdict is not Verdict.PASS, forged.detail
+    assert marked.verdict is not Verdict.PASS or marked.forgeable, marked.detail

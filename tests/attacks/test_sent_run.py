@@ -102,3 +102,15 @@ def test_the_callers_own_flag_lets_an_export_run_the_models_code(
     made = sent(trained, tmp_path / "runs", marker)
     done = CliRunner().invoke(app, ["export", str(made), str(tmp_path / "out"), FLAG])
     assert marker.exists(), done.output
+
+
+def test_a_card_is_text_whatever_the_settings_hold(trained: Path, tmp_path: Path) -> None:
+    made = Path(shutil.copytree(trained, tmp_path / "runs/run"))
+    settings, more = made / "first/config.toml", "\n# \u202eesrever\u2066 x\x85y\n# ```\n# [a](b)\n"
+    settings.write_text(settings.read_text() + more)
+    done = CliRunner().invoke(app, ["export", str(made), str(tmp_path / "out")])
+    assert done.exit_code == 0, f"{done.output} {done.exception}"
+    card = (tmp_path / "out/README.md").read_text()
+    assert {char for char in card if not char.isprintable()} <= {"\n", "\t"}
+    assert "````toml\n" in card
+    assert "# \\u202eesrever\\u2066 x\\x85y\n# ```\n# [a](b)\n````" in card

@@ -120,6 +120,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
         "checks": [[asserts.__name__, source] for source in CHECKS],
         "stop_early": False, "numpy": False, "mutates": mutates, "classes": [],
         "identity": False, "files": False, "doubt": "", "objects": handles,
+        "requested_names": None, "imports": {},
         "subclasses": False, "aliases": False,
         "large": False, "reply_mb": 1, "kinds": {},
     }  # fmt: skip

@@ -22,7 +22,7 @@ from assay.config.load_settings import load_plan
 from assay.config.sections import EvaluateSettings, LoraSettings, PolicySettings
 from assay.errors import ModelError, UserError
 from assay.evaluate import evaluate
-from assay.policy import gguf
+from assay.policy import gguf, gguf_header
 from assay.policy.gguf import as_folder
 from assay.policy.load_model import load_policy
 from assay.policy.source import source_of
@@ -180,20 +180,55 @@ BROKEN: dict[str, tuple[Callable[[bytes], bytes], dict[str, Any], str]] = {
     "no named split": (bytes, {"tokenizer.ggml.pre": None}, "how it splits text"),
     "a layer too few": (bytes, {"llama.block_count": 1}, "does not take over some of its weights"),
     "a layer too many": (bytes, {"llama.block_count": 3}, "its weights: model.*is missing"),
+    "two billion layers": (
+        bytes, {"llama.block_count": 2**31 - 1}, "describes 2,147,483,647 layers",
+    ),
+    "layers of a large model": (
+        bytes, {"llama.embedding_length": 8192, "llama.feed_forward_length": 28672},
+        r"describes a model of [\d,]{11,} weights, and the file has [\d,]{,7};",
+    ),
+    "words of a large model": (
+        bytes, {"llama.embedding_length": 65536}, r"describes a model of [\d,]{11,} weights",
+    ),
+    "a list without end": (  # of bytes, of which the reader finds none behind the file's end
+        lambda data: re.sub(rb"(tokenizer\.ggml\.token_type\x09\0\0\0).{12}",
+                            rb"\g<1>" + b"\0" * 10 + b"\x10\0", data, count=1, flags=re.DOTALL),
+        {}, "takes over 10 s to read|cannot be converted: MemoryError",
+    ),
+    "a text without end": (
+        lambda data: re.sub(rb"(tokenizer\.ggml\.model\x08\0\0\0).{8}",
+                            rb"\g<1>" + b"\0" * 6 + b"\x10\0", data, count=1, flags=re.DOTALL),
+        {}, "cannot be converted",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_file_that_cannot_be_used_is_refused_in_a_line(
-    tmp_path: Path, cache: Path, kind: str
+    tmp_path: Path, cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, metadata, message = BROKEN[kind]
+    monkeypatch.setattr(gguf_header, "CPU_SECONDS", 10.0)
     file, _ = llama_gguf(tmp_path, metadata=metadata)
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(UserError, match=message) as caught:
         as_folder(str(file))
     assert "\n" not in str(caught.value)
     assert not [path for path in cache.iterdir() if path.is_dir()]
+
+
+def test_weights_that_lie_over_one_another_are_more_than_the_file_has(tmp_path: Path) -> None:
+    from gguf import GGUFReader
+
+    file, _ = llama_gguf(tmp_path, "F32")
+    reader = GGUFReader(file, "r+")
+    largest = max(int(tensor.n_bytes) for tensor in reader.tensors)
+    for tensor in reader.tensors:
+        tensor.field.parts[-1][0] = 0
+    reader.data.flush()
+    os.truncate(file, reader.data_offset + largest)
+    with pytest.raises(ModelError, match="describes more weights than the file has"):
+        as_folder(str(file))
 
 
 def test_a_full_disk_is_the_machines_error_and_leaves_no_folder(

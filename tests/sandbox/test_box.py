@@ -186,6 +186,10 @@ TOGETHER = {
     "processes": f"for n in {{1..9}}; do {HOLDS} & done; wait",
     "children of others": f"f() {{ {HOLDS} & (($1)) && (f $(($1 - 1))) & wait; }}; f 9",
     "orphans": f"for n in {{1..9}}; do ({HOLDS} &) ; done; sleep 9",
+    "two dozen at once": "python3 -c 'import os, time\n"
+    "for n in range(24):\n"
+    '  if not os.fork(): kept = b"1" * (60 << 20); time.sleep(9)\n'
+    "time.sleep(9)'",
     "children of a thread": "python3 -c 'import os, threading, time\n"
     "def fork():\n"
     "  for n in range(9):\n"

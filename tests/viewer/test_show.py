@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -110,3 +112,37 @@ def test_a_query_reaches_nothing_but_the_tables(folder: Path, query: str) -> Non
 def test_without_duckdb_one_line_says_what_to_install(folder: Path) -> None:
     with pytest.raises(SettingsError, match=r"pip install -e '\.\[sql\]'"):
         shown(folder, "--sql", COUNT)
+
+
+LONG = "\u202e" + "x" * 10_000_000
+"""What no person reads, and no terminal should get."""
+STRANGERS: dict[str, Callable[[Path], object]] = {
+    "an event": lambda run: add_line(run / "grpo/events.jsonl", step=3, event=LONG, text=LONG),
+    "a metric's name": lambda run: add_line(run / "grpo/metrics.jsonl", step=4, **{LONG: 1.0}),
+    "an evaluation": lambda run: add_name(run / "report.json", LONG),
+}
+"""By what a run folder of a stranger holds."""
+
+
+def add_line(file: Path, **row: Any) -> None:
+    with file.open("a") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
+def add_name(file: Path, name: str) -> None:
+    report = json.loads(file.read_text())
+    report["evaluations"][0] |= {"name": name, "tasks_spec": name}
+    file.write_text(json.dumps(report))
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_a_run_with_lines_of_ten_megabytes_is_shown_in_a_page(tmp_path: Path, what: str) -> None:
+    run = make_run(tmp_path / "runs" / "sent")
+    STRANGERS[what](run)
+    text = shown(run)
+    assert len(text) < 1_000_000
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert "entropy collapsed" in text or what == "an event"
+    page = tmp_path / "page.html"
+    CliRunner().invoke(app, ["view", str(run), "--export", str(page)], catch_exceptions=False)
+    assert page.stat().st_size < 5_000_000

@@ -59,6 +59,7 @@ class RemoteRef:
         "kind",
         "made_by_test",
         "name",
+        "owner",
         "packed",
         "target",
         "used_as_object",
@@ -85,6 +86,8 @@ class RemoteRef:
         """Whether the test has done with one of this class what it cannot do with data."""
         self.has_test_data = False
         """Whether an operation with data of the test answered it."""
+        self.owner: RemoteRef | None = None
+        """Of a method: the object or class of which it was read."""
         self.committed = Commitment(connection.epoch, connection.requests.number, None)
         self.is_dropped = False
         """Whether the program lets it go when the test has it no more."""
@@ -179,6 +182,10 @@ def read(remote: object, name: str) -> Any:
     if name[:2] != "__" or name == "__dict__":
         position = ref.committed.arrived, ref.connection.epoch
         ref.connection.forgeable |= expected.reads_alike(ref.target, *position, name, answer)
+    if is_remote(answer) and callable(answer):
+        ref_of(answer).owner = ref
+    if ref.has_test_data:
+        ref.connection.informed.add(ref)
     if name[:2] != "__" or name in METHODS:
         # a method like one of data's is called with data of the test
         note(ref, name, ref.has_test_data or (is_remote(answer) and not ref.made_by_test))
@@ -329,7 +336,11 @@ def passed_for(value: Any) -> Any:
 
 def call(remote: object, *arguments: Any, **keywords: Any) -> Any:
     """Call an object."""
-    ref_of(remote).shows("__call__")
+    ref = ref_of(remote)
+    ref.shows("__call__")
+    owner = ref.owner or (None if is_function(remote) else ref)
+    if owner and not all(is_remote(it) or callable(it) for it in (*arguments, *keywords.values())):
+        ref.connection.informed.add(owner)
     return ref_of(remote).connection.call(ref_of(remote).target, arguments, keywords)
 
 
