@@ -53,7 +53,7 @@ allow_forgeable = true
 train = "{folder}/train/rest.jsonl"
 [evaluate]
 tasks = "{folder}/heldout/tasks.jsonl"
-samples = 2
+samples = 3
 max_tokens = 240
 [stages.sft]
 epochs = 3
