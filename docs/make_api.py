@@ -26,8 +26,8 @@ CALLS = {
     "assay.rewards": ("rewards.md", "reward"),
     "assay.environments": ("environments.md#write-your-own", "environment"),
     "assay.algorithms": ("algorithms.md#write-your-own", "algorithm Algorithm"),
-    "assay.integrations.trl": ("service.md#trl", "code_reward"),
-    "assay.integrations.verl": ("service.md#verl", "compute_score"),
+    "assay.integrations.trl": ("other-trainers.md#trl", "code_reward"),
+    "assay.integrations.verl": ("other-trainers.md#verl", "compute_score"),
     "assay.integrations.lent_box": (
         "lent-boxes.md#from-python",
         "LentBox.open LentBox.run LentBox.put LentBox.get LentBox.start LentBox.exchange"
