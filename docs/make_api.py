@@ -10,8 +10,8 @@ from pathlib import Path
 
 HEAD = """# Python
 
-The calls that user code needs, by the module to import them from. `help(train)` says the rest.
-Written by `python docs/make_api.py`.
+These are the calls that user code needs, by the module to import them from. `help(train)` and its
+like say the rest. `python docs/make_api.py` writes this page.
 """
 CALLS = {
     "assay.train": ("recipes.md#from-python", "train"),
