@@ -149,7 +149,7 @@ def test_the_table_of_other_trainers_names_settings_that_exist() -> None:
 
 
 WORDS = re.findall(
-    r"^- ([^*:]+): (.*?) ?\(\[[\w.-]+\]\(([\w.-]+)(?:#([\w-]+))?\)\)$",
+    r"^- ([^*:]+): (.*?) ?\(\[[\w.]+\]\(([\w.-]+)(?:#([\w-]+))?\)\)$",
     (ROOT / "docs" / "coming-from.md").read_text(),
     flags=re.MULTILINE,
 )
