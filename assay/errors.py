@@ -26,7 +26,7 @@ class AssayError(Exception):
 
 
 class UserError(AssayError):
-    """The user can fix this: the message says what is wrong, where, and what to do."""
+    """An error that the user can fix. The message says what is wrong, where, and what to do."""
 
 
 class SettingsError(UserError):
@@ -61,9 +61,9 @@ class SandboxError(MachineError):
 
 
 class RolloutLostError(MachineError):
-    """One rollout is lost, which is dropped and counted. Training continues.
+    """One rollout is lost. It is dropped and counted, and training continues.
 
-    `cause`: whose doing it is, where not the machine's: its task cannot be judged.
+    `cause` says whose doing it is, if not the machine's: its task cannot be judged.
     """
 
     def __init__(self, message: str = "", cause: Cause | None = None) -> None:

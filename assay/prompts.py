@@ -40,8 +40,8 @@ DEFAULT = PromptSettings()
 def messages(
     task: Task, instructions: str = "", settings: PromptSettings = DEFAULT
 ) -> tuple[Message, ...]:
-    """The conversation that asks a chat model for a program in one fenced block; an environment's
-    `instructions` come last.
+    """Returns the conversation that asks a chat model for a program in one fenced block. An
+    environment's `instructions` come last.
     """
     asks = language_named(task.language).request or (COMPLETE if task.stub else SOLVE)
     default = asks if task.checks else ""
@@ -67,8 +67,9 @@ def messages(
 def plain(
     task: Task, instructions: str = "", settings: PromptSettings = DEFAULT
 ) -> tuple[Message, ...]:
-    """What a base model continues, as the only message: system prompt, examples and task, with an
-    empty line between them. A task that is a conversation stays one: each message on a new line.
+    """Returns what a base model continues, as the only message: system prompt, examples and task,
+    with an empty line between them. A task that is a conversation stays one, and each message
+    begins on a new line.
     """
     if task.messages:
         return tuple(
@@ -84,13 +85,15 @@ def plain(
 
 
 def with_reasoning(instructions: str, settings: PromptSettings) -> str:
-    """The instructions, and those to reason where the settings ask for that."""
+    """Returns the instructions, and those to reason where the settings ask for that."""
     tag = settings.reasoning
     return "\n\n".join(filter(None, [instructions, tag and REASON.format(tag=tag)]))
 
 
 def in_tags(task: Task, reply: str, tag: str) -> str:
-    """A reply in the tags: one whose answer is cut from it is the reasoning; code has none."""
+    """Returns a reply in the tags. If its answer is cut from it, the reply is the reasoning. Code
+    has no reasoning.
+    """
     if "<answer>" in reply:
         return reply
     language = language_named(task.language)
@@ -99,8 +102,8 @@ def in_tags(task: Task, reply: str, tag: str) -> str:
 
 
 def text(task: Task, instructions: str = "", template: str = "") -> str:
-    """The task for a base model: the instructions as a comment, then the filled template, or by
-    default the stub as it stands, or else the prompt with a line end.
+    """Returns the task for a base model. It has the instructions as a comment, then the filled
+    template, or by default the stub as it stands, or else the prompt with a line end.
     """
     default = task.stub or (task.prompt if task.prompt.endswith("\n") else f"{task.prompt}\n")
     request = _fill(template, task) if template else default
@@ -111,8 +114,9 @@ def card(
     task: Task, messages: Sequence[Mapping[str, Any]], settings: PromptSettings, chat: bool,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> str:  # fmt: skip
-    """What the file `prompt.json` of a checkpoint holds: its prompt settings and, for one task, the
-    messages and the tools that it shows. `chat` says whether they go through the chat template.
+    """Returns what the file `prompt.json` of a checkpoint holds: its prompt settings and, for one
+    task, the messages and the tools that it shows. `chat` says whether they go through the chat
+    template.
     """
     fields = {
         "settings": settings.model_dump(), "chat": chat, "task": task.id,
@@ -122,8 +126,8 @@ def card(
 
 
 def settings_of(model: Path | None) -> PromptSettings:
-    """The prompt settings that a checkpoint was trained with; the defaults for any other model, and
-    for one that is no folder.
+    """Returns the prompt settings that a checkpoint was trained with. It returns the defaults for
+    any other model, and for one that is no folder.
 
     Raises ModelError for a file of that name that is not assay's.
     """
@@ -137,8 +141,8 @@ def settings_of(model: Path | None) -> PromptSettings:
 
 
 def transformers_code(model: Path) -> str:
-    """Python that encodes the prompt of a checkpoint's card with transformers, mostly in lines of
-    up to 80 columns.
+    """Returns Python that encodes the prompt of a checkpoint's card with transformers, mostly in
+    lines of up to 80 columns.
     """
     fields, settings = _read(model / CARD)
     prompt = fields["messages"]

@@ -46,11 +46,12 @@ class Shipped(NamedTuple):
 
 @cache
 def shipped(package: str, kind: str) -> dict[str, Shipped]:
-    """The plug-ins in the folder of `package` by name, read from their source without an import.
+    """Returns the plug-ins in the folder of `package` by name. They are read from their source
+    without an import.
 
     A plug-in is a function under a decorator with the name of its kind: `@reward`,
-    `@algorithm(Settings)`, `@task_set`, `@environment_with(script)`. Or it is data, and its
-    module says what it is: `language("rust", Language(...))`.
+    `@algorithm(Settings)`, `@task_set`, `@environment_with(script)`. Or it is data, and its module
+    says what it is: `language("rust", Language(...))`.
     """
     spec = importlib.util.find_spec(package)
     word = kind.replace(" ", "_")
@@ -84,7 +85,7 @@ class Installed(NamedTuple):
 
 @cache
 def installed(folder: str) -> dict[str, Installed]:
-    """The plug-ins of installed packages for a folder, by name. Nothing of them is imported.
+    """Returns the plug-ins of installed packages for a folder, by name. It imports nothing of them.
 
     Raises SettingsError where two packages have one of the same name.
     """
@@ -120,7 +121,7 @@ def _warn(text: str) -> None:
 
 
 def import_installed(folder: str, name: str) -> None:
-    """Import the module of an installed package that registers a plug-in. Raises SettingsError
+    """Imports the module of an installed package that registers a plug-in. Raises SettingsError
     where it cannot be imported.
     """
     module, package, _ = installed(folder)[name]
@@ -136,9 +137,9 @@ def import_installed(folder: str, name: str) -> None:
 
 
 class Registry(Generic[T]):
-    """Plug-ins of one kind by name. The module of a plug-in is imported when it is used.
+    """Holds plug-ins of one kind by name. The module of a plug-in is imported when it is used.
 
-    `kind` is the word for one plug-in, in messages and as its decorator; `package` is the folder of
+    `kind` is the word for one plug-in, in messages and as its decorator. `package` is the folder of
     those that come with assay. An installed package's plug-in has no name of one of these.
     """
 
@@ -150,7 +151,7 @@ class Registry(Generic[T]):
         _REGISTRIES[kind, package] = self
 
     def add(self, name: str, item: T) -> T:
-        """Register `item` under `name`. Raises SettingsError if another plug-in has that name."""
+        """Registers `item` under `name`. Raises SettingsError if another plug-in has that name."""
         elsewhere = self._shipped.get(name) or installed(self._folder).get(name)
         module = elsewhere.module if elsewhere else __name__
         if self._items.get(name, item) is not item or module not in sys.modules:
@@ -161,7 +162,7 @@ class Registry(Generic[T]):
         return item
 
     def register(self, item: T) -> T:
-        """Register a function as a plug-in, under its own name."""
+        """Registers a function as a plug-in, under its own name."""
         return self.add(getattr(item, "__name__", str(item)), item)
 
     def require(self, name: str) -> None:
@@ -188,7 +189,7 @@ class Registry(Generic[T]):
         return iter(sorted(names))
 
     def summary(self, name: str) -> str:
-        """The first sentence of the plug-in's docstring, or of its module's."""
+        """Returns the first sentence of the plug-in's docstring, or of its module's."""
         if name in self._shipped:
             return self._shipped[name].summary
         if name not in self._items and name in installed(self._folder):
@@ -211,15 +212,15 @@ _ADDED: list[str] = []
 
 
 def registry_of(folder: str) -> Registry[Any]:
-    """The plug-ins of a folder in KINDS, to list them or to check a name. Does not import the
-    folder, which may import torch.
+    """Returns the plug-ins of a folder in KINDS, to list them or to check a name. It does not
+    import the folder, which may import torch.
     """
     kind, package = KINDS[folder], f"assay.{folder}"
     return _REGISTRIES.get((kind, package)) or Registry(kind, package)
 
 
 def load_plugins(paths: Iterable[str | Path], beside: Path = Path()) -> None:
-    """Import the user's plug-in files; relative paths are relative to `beside`.
+    """Imports the user's plug-in files. Relative paths are relative to `beside`.
 
     Raises SettingsError for a file that is missing, cannot be imported or registers nothing.
     """
@@ -276,8 +277,8 @@ def _is_of_user(thing: Any) -> bool:
 
 
 def plugin_line(error: BaseException | None) -> str:
-    """The line of a plug-in file where `error` was raised: `my_reward.py, line 3`. Empty if no
-    plug-in has to do with it.
+    """Returns the line of a plug-in file where `error` was raised, as `my_reward.py, line 3`. It is
+    empty if no plug-in has to do with it.
     """
     if error is None:
         return ""
@@ -294,7 +295,9 @@ def plugin_line(error: BaseException | None) -> str:
 
 
 def place_of(function: Any) -> str:
-    """Where a plug-in's function begins: `plug-in my_reward.py, line 3: `. Empty for our own."""
+    """Returns where a plug-in's function begins, as `plug-in my_reward.py, line 3: `. It is empty
+    for our own.
+    """
     inner = inspect.unwrap(getattr(function, "func", function))
     code = getattr(inner, "__code__", None)
     if code is None or not inner.__module__.startswith(PLUGIN):
@@ -303,13 +306,13 @@ def place_of(function: Any) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's class and the beginning of its message on a single line: `ZeroDivisionError:
-    division by zero`.
+    """Returns the error's class and the beginning of its message on a single line, as
+    `ZeroDivisionError: division by zero`.
     """
     return shorten(f"{type(error).__name__}: {error}", 250, placeholder=" ...")
 
 
 def first_sentence(text: str | None) -> str:
-    """The first sentence of a docstring, in one line."""
+    """Returns the first sentence of a docstring, in one line."""
     paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
     return paragraph.split(". ")[0].removesuffix(".") + "." if paragraph else ""

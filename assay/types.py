@@ -40,7 +40,7 @@ Metrics = dict[str, float]
 
 
 class Verdict(StrEnum):
-    """The outcome of running a program under its checks."""
+    """How a program fared under its checks."""
 
     PASS = "pass"
     """Every check ran and passed; the candidate stayed alive and within its limits."""
@@ -118,7 +118,7 @@ class Task:
     language: str = "python"
     """The language of the program: a name from languages/."""
     stub: str = ""
-    """Code that a completion continues (HumanEval's prompt); empty for a whole program."""
+    """Code that a completion continues, as HumanEval's prompt. It is empty for a whole program."""
     setup: str = ""
     """The data set's code, run in the test worker before the checks: imports, helpers, constants.
     The program that is judged never sees it; `python_tool` shows it to the model's interpreter."""
@@ -130,16 +130,16 @@ class Task:
     messages: tuple[Message, ...] = ()
     """A prompt that is a conversation, shown as it stands; empty if `prompt` is the prompt."""
     demonstrations: tuple[str, ...] = ()
-    """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
+    """Completions for SFT, which may be long or wrong. Without any, SFT learns the reference."""
     demonstration_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """What a demonstration's message has beside its text (`Message.fields`)."""
     tools: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     """Schemas of tools that its prompt shows a model, as chat templates and chat APIs take them."""
     stop: tuple[str, ...] = ()
-    """Stop strings: generation ends there, and the completion leaves them out."""
+    """Stop strings. Generation ends there, and the completion leaves them out."""
     needs: str = ""
-    """`objects` where its tests need objects of the program's; else the run of its reference, or
-    the form of its tests, shows that."""
+    """`objects` if its tests need objects of the program's. Otherwise the run of its reference, or
+    the form of its tests, shows what they need."""
     large: bool = False
     """Whether its inputs are so large that its programs have the memory, and all calls together the
     time, of LARGE programs; of a list of over 50,000 items, a digest is compared."""
@@ -151,7 +151,7 @@ class Task:
 
     @property
     def function(self) -> str:
-        """The name of the function or method that the checks call."""
+        """Returns the name of the function or method that the checks call."""
         return self.entry_point.rpartition("().")[2]
 
 
@@ -168,7 +168,7 @@ class Message:
 
 
 def as_dicts(conversation: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as chat templates and chat APIs take them."""
+    """Returns messages as chat templates and chat APIs take them."""
     return [{"role": m.role, "content": m.content, **m.fields} for m in conversation]
 
 
@@ -192,12 +192,14 @@ class Completion:
 
     @property
     def length(self) -> int:
-        """Number of tokens."""
+        """Returns the number of tokens."""
         return len(self.tokens) or self.counted
 
     @property
     def version(self) -> int:
-        """The oldest weight version that sampled one of its tokens; 0 of an endpoint's."""
+        """Returns the oldest weight version that sampled one of its tokens. It is 0 for an
+        endpoint's.
+        """
         return self.versions[0] if self.versions else 0
 
 
@@ -207,7 +209,7 @@ FAILING = 64
 
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
-    """What came of one test of a repository."""
+    """The outcome of one test of a repository."""
 
     __test__ = False
 
@@ -222,13 +224,13 @@ class TestOutcome:
 
     @property
     def holds(self) -> bool:
-        """Whether it counts as passed."""
+        """Says whether it counts as passed."""
         return self.outcome in ("passed", "xfailed", "xskipped")
 
 
 def failing(checks: Mapping[int, tuple[str, str] | None]) -> tuple[TestOutcome, ...]:
-    """The first of a program's checks that fail, by their numbers from 0: how and why each does,
-    `held` or `pass` and anything for one that passes.
+    """Returns the first of a program's checks that fail. `checks` says by their numbers, from 0,
+    how and why each check ended. A check that passes ended as `held` or `pass`.
     """
     tests = [
         TestOutcome(str(number + 1), str(ended[0]), 0.0, is_fix=False, detail=printable(ended[1]))
@@ -240,13 +242,13 @@ def failing(checks: Mapping[int, tuple[str, str] | None]) -> tuple[TestOutcome, 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The result of running one program under its checks."""
+    """What the judge says of one run of a program under its checks."""
 
     verdict: Verdict
     passed: int = 0
-    """Checks that passed (a lower bound if the judge stopped early)."""
+    """How many checks passed. It is a lower bound if the judge stopped early."""
     total: int = 0
-    """All checks of the task."""
+    """How many checks the task has."""
     detail: str = ""
     """One line for people: the exception, the limit or the failing check; up to 500 characters.
     Control characters are shown escaped, so a program cannot write to a terminal through it. No
@@ -256,20 +258,21 @@ class Execution:
     stderr: str = ""
     """The standard error of a stdin/stdout program, truncated; a function's is in `output`."""
     cpu_seconds: float = 0.0
-    """CPU seconds of the candidate."""
+    """How many CPU seconds the candidate used."""
     wall_seconds: float = 0.0
-    """Seconds from the candidate's start to the verdict."""
+    """How many seconds passed from the candidate's start to the verdict."""
     memory_mb: float = 0.0
     """Peak resident memory of the candidate in MiB."""
     forgeable: bool = False
-    """Whether a program could have forged it (docs/judge.md) and the settings do not allow that."""
+    """Whether a program could have forged it (docs/judge.md), and the settings do not allow
+    that."""
     changes: tuple[str, ...] = ()
     """Inside the judge: what the program changed of the test's, `arguments` or a file's name."""
     tests: tuple[TestOutcome, ...] = ()
     """Each test of a repository. Of other checks, the first that fail, named by their numbers from
     1; `detail` says why."""
     cause: Cause | None = None
-    """Whose doing the verdict is; never None once it is made."""
+    """Whose doing the verdict is. It is never None once the verdict is made."""
     exit_status: int | None = None
     """The exit status of a program that stood alone and exited by itself."""
     with_objects: bool = False
@@ -277,12 +280,12 @@ class Execution:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it says anything of the program. If not, it has no score."""
+        """Says whether it tells anything of the program. If it does not, it has no score."""
         return self.verdict not in (Verdict.INFRA, Verdict.UNJUDGED)
 
     @property
     def proven(self) -> bool:
-        """Whether it is a pass that no program could have forged."""
+        """Says whether it is a pass that no program could have forged."""
         return self.verdict is Verdict.PASS and not self.forgeable
 
     def __post_init__(self) -> None:
@@ -295,8 +298,8 @@ class Execution:
 
 
 def printable(text: str) -> str:
-    """The text with each control character, line end, surrogate and invisible character escaped, as
-    `\\x1b`.
+    """Returns the text with each control character, line end, surrogate and invisible character
+    escaped, as `\x1b`.
     """
     if text.isprintable():
         return text
@@ -306,13 +309,13 @@ def printable(text: str) -> str:
 
 
 def last_words(text: str, most: int) -> str:
-    """The last characters of a text, `printable` and in a line."""
+    """Returns the last characters of a text, `printable` and in one line."""
     return printable(" ".join(text.split())[-most:])
 
 
 def printable_lines(text: str) -> str:
-    """The text with each of its lines `printable`, but for tabs: it can only be read, and no
-    terminal obeys it.
+    """Returns the text with each of its lines `printable`, except for tabs. It can only be read,
+    and no terminal obeys it.
     """
     if text.isprintable():
         return text
@@ -321,7 +324,7 @@ def printable_lines(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A reward with its terms."""
+    """A reward and its terms."""
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -356,7 +359,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
-    """One reply that an agent's call of the policy got, or a call that got none."""
+    """A reply that an agent's call of the policy got, or a call that got none."""
 
     id: int
     """Its place among the rollout's calls, in the order in which they began."""
@@ -399,36 +402,37 @@ class Rollout:
     task: Task
     turns: tuple[Turn, ...]
     score: Score | None
-    """The reward; None exactly if `failure` is set."""
+    """The reward. It is None exactly if `failure` is set."""
     failure: str | None = None
-    """Why it is lost, if it is: the machine failed, or its task cannot be judged. Such a rollout is
-    dropped and counted, never scored."""
+    """Why the rollout is lost, if it is: the machine failed, or its task cannot be judged. Such a
+    rollout is dropped and counted, and never scored."""
     cause: Cause | None = None
-    """Whose doing that is: the machine's, or one of `unjudged`; None if it is not lost."""
+    """Whose doing the loss is: the machine's, or one of `unjudged`. It is None if nothing is
+    lost."""
     held_out: Execution | None = None
-    """The result under the checks that are held out of the reward, judged after the score; None if
-    there are none or the program did not pass the others."""
+    """The result under the checks that are held out of the reward. They are judged after the score.
+    It is None if there are none, or if the program did not pass the others."""
     reported: float | None = None
-    """The reward that its agent reported; None where checks decide."""
+    """The reward that the agent reported. It is None where checks decide."""
     unlearned: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """By the reason, tokens that were sampled for it and are in none of its turns
+    """Tokens that were sampled for it and are in none of its turns, by the reason
     (docs/agents.md)."""
     agent_calls: AgentCalls = field(default_factory=AgentCalls)
     """The calls of its agent; empty in environments without one."""
 
     @property
     def passed(self) -> bool:
-        """Whether the last turn's program passed every check, and could not have forged that."""
+        """Says whether the last turn's program passed every check, and could not have forged it."""
         return self.execution is not None and self.execution.proven
 
     @property
     def execution(self) -> Execution | None:
-        """The last result of the judge."""
+        """Returns the last result of the judge."""
         return next((turn.execution for turn in reversed(self.turns) if turn.execution), None)
 
     @property
     def length(self) -> int:
-        """Completion tokens over all turns."""
+        """Returns the number of completion tokens over all turns."""
         return sum(turn.completion.length for turn in self.turns)
 
 
@@ -486,7 +490,7 @@ class Sample:
 
     @property
     def trained_tokens(self) -> int:
-        """How many tokens are trained on."""
+        """Returns how many tokens are trained on."""
         return bytes(self.mask).count(1)
 
     def __post_init__(self) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 HEAD = """# Python
 
-The calls that user code needs, by the module to import them from. `help(train)` says the rest.
-Written by `python docs/make_api.py`.
+These are the calls that user code needs, by the module to import them from. `help(train)` and its
+like say the rest. `python docs/make_api.py` writes this page.
 """
 CALLS = {
     "assay.train": ("recipes.md#from-python", "train"),
@@ -26,8 +26,8 @@ CALLS = {
     "assay.rewards": ("rewards.md", "reward"),
     "assay.environments": ("environments.md#write-your-own", "environment"),
     "assay.algorithms": ("algorithms.md#write-your-own", "algorithm Algorithm"),
-    "assay.integrations.trl": ("service.md#trl", "code_reward"),
-    "assay.integrations.verl": ("service.md#verl", "compute_score"),
+    "assay.integrations.trl": ("other-trainers.md#trl", "code_reward"),
+    "assay.integrations.verl": ("other-trainers.md#verl", "compute_score"),
     "assay.integrations.lent_box": (
         "lent-boxes.md#from-python",
         "LentBox.open LentBox.run LentBox.put LentBox.get LentBox.start LentBox.exchange"

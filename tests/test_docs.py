@@ -98,10 +98,10 @@ def test_each_noun_is_a_class_of_the_file_beside_it() -> None:
         assert re.search(rf"^class {noun}\b", source, re.MULTILINE), f"no {noun} in {file}"
 
 
-def test_the_page_on_data_says_where_each_task_set_comes_from() -> None:
+def test_the_page_on_task_sets_says_where_each_comes_from() -> None:
     from assay.tasks import task_sets
 
-    page = (ROOT / "docs" / "data.md").read_text()
+    page = (ROOT / "docs" / "task-sets.md").read_text()
     sets = page.split("## Public sets")[1].split("\n## ")[0]
     ours = [name for name in task_sets if task_sets[name].__module__.startswith("assay.")]
     assert [name for name in ours if f"`{name}`" not in sets] == []

@@ -36,7 +36,9 @@ def never(sample: Sample) -> bool:
 
 
 def no_advantage(sample: Sample) -> bool:
-    """Whether all advantages are 0, so that a pure policy gradient of the sample is exactly 0."""
+    """Says whether all advantages are 0, so that a pure policy gradient of the sample is
+    exactly 0.
+    """
     return not to_tensor(sample.advantages).any()
 
 
@@ -95,15 +97,15 @@ S = TypeVar("S", bound=AlgorithmSettings)
 
 @dataclass(frozen=True)
 class AlgorithmFactory:
-    """An algorithm as registered: its settings class and the function that builds it."""
+    """A registered algorithm: its settings class and the function that builds it."""
 
     settings: type[AlgorithmSettings]
     make: Callable[[Any], Algorithm]
     __doc__: str = ""
 
     def build(self, table: Mapping[str, Any]) -> Algorithm:
-        """The algorithm for a table of settings (with `name`). Raises SettingsError for an invalid
-        one.
+        """Returns the algorithm for a table of settings (with `name`). Raises SettingsError for an
+        invalid one.
         """
         values = {key: value for key, value in table.items() if key != "name"}
         try:
@@ -121,8 +123,8 @@ def returned(
     function: Callable[..., T], is_right: Callable[[object, Sequence[Any]], bool], must: str,
     *arguments: Any,
 ) -> T:  # fmt: skip
-    """What a function of an algorithm returns. Raises SettingsError that names its file and line
-    where it takes other arguments, or returns anything that is not what it `must`.
+    """Returns what a function of an algorithm returns. Raises SettingsError that names its file and
+    line where it takes other arguments, or returns anything that is not what it `must`.
     """
     what = f"{place_of(function)}{getattr(function, '__name__', 'the function')} must"
     try:
@@ -140,7 +142,7 @@ algorithms: Registry[AlgorithmFactory] = Registry("algorithm", "assay.algorithms
 
 
 def algorithm(settings: type[S]) -> Callable[[Callable[[S], Algorithm]], Callable[[S], Algorithm]]:
-    """Register a function from settings to an Algorithm under its own name."""
+    """Registers a function from settings to an Algorithm under its own name."""
     if not isinstance(settings, type):
         raise SettingsError(f"{place_of(settings)}write @algorithm(Settings), with its class")
 
@@ -152,8 +154,8 @@ def algorithm(settings: type[S]) -> Callable[[Callable[[S], Algorithm]], Callabl
 
 
 def rollouts_of(samples: Sequence[Sample]) -> list[int]:
-    """[N] the number of each sample's rollout, from 0. Samples that are parts of one rollout share
-    it.
+    """Returns [N] the number of each sample's rollout, from 0. Samples that are parts of one
+    rollout share it.
     """
     return numbered(
         (s.group, place if s.rollout is None else f"#{s.rollout}")
@@ -162,7 +164,7 @@ def rollouts_of(samples: Sequence[Sample]) -> list[int]:
 
 
 def rollout_totals(samples: Sequence[Sample], values: Iterable[float]) -> list[float]:
-    """[N] for each sample, the sum of `values` [N] over all parts of its rollout."""
+    """Returns [N] for each sample, the sum of `values` [N] over all parts of its rollout."""
     rollouts, totals = rollouts_of(samples), defaultdict[int, float](float)
     for rollout, value in zip(rollouts, values, strict=True):
         totals[rollout] += value
@@ -170,13 +172,13 @@ def rollout_totals(samples: Sequence[Sample], values: Iterable[float]) -> list[f
 
 
 def numbered(names: Iterable[Hashable]) -> list[int]:
-    """A number for each of `names`, from 0 in order of appearance; equal names share it."""
+    """Returns a number for each of `names`, from 0 in order of appearance. Equal names share it."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]
 
 
 def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """The groups among the samples, in the order in which they first appear."""
+    """Returns the groups among the samples, in the order in which they first appear."""
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
         groups.setdefault(sample.group, []).append(sample)
@@ -184,5 +186,5 @@ def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def with_advantage(sample: Sample, advantage: float) -> Sample:
-    """The sample with one advantage on all its trained tokens."""
+    """Returns the sample with one advantage on all its trained tokens."""
     return replace(sample, advantages=to_array(to_tensor(sample.mask) * advantage))

@@ -51,10 +51,10 @@ def check(
     spec: str, *, limit: int | None = None, keep: Collection[str] = (), strict: bool = False,
     runner: ProgramRunner | None = None,
 ) -> list[TaskReport]:  # fmt: skip
-    """Check the tasks of `spec`, in order; rows that are not tasks come last.
+    """Checks the tasks of `spec`, in order. Rows that are not tasks come last.
 
     `limit` checks only the first so many. Findings named in `keep` drop no task; with `strict`
-    every other finding does. Works inside a running event loop. Raises SettingsError for an
+    every other finding does. It works inside a running event loop. Raises SettingsError for an
     unknown name in `keep`, DataError if nothing can be read, SandboxError like the judge.
     """
     flaws = [str(flaw) for flaw in Flaw if flaw is not Flaw.INVALID_ROW]

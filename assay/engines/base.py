@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it imports torch
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters, as in vLLM's SamplingParams."""
+    """The parameters of sampling, as in vLLM's SamplingParams."""
 
     max_tokens: int
     """Longest completion in tokens, including the stop token."""
@@ -34,7 +34,7 @@ class Sampling:
 
 
 def sampling_of(settings: RolloutSettings | EvaluateSettings) -> Sampling:
-    """The sampling parameters in a table of settings."""
+    """Returns the sampling parameters in a table of settings."""
     return Sampling(**{each.name: getattr(settings, each.name) for each in fields(Sampling)})
 
 
@@ -59,7 +59,9 @@ class GenerationRequest:
 
 
 def find_stop(text: str, stop: Sequence[str]) -> tuple[int, int]:
-    """Start and end of the first stop string in `text`; both are `len(text)` without one."""
+    """Returns the start and end of the first stop string in `text`. Both are `len(text)` without
+    one.
+    """
     places = [(start, start + len(word)) for word in stop if (start := text.find(word)) >= 0]
     return min(places, default=(len(text), len(text)))
 
@@ -69,18 +71,20 @@ class Engine(Protocol):
 
     @property
     def max_concurrent(self) -> int:
-        """How many completions it generates at once; further requests wait."""
+        """Says how many completions it generates at once. Further requests wait."""
 
     @property
     def metrics(self) -> Metrics:
-        """Metrics of the last load."""
+        """Returns metrics of the last load."""
 
     @property
     def tokens_generated(self) -> int:
-        """Tokens so far; those of running completions count if the engine knows them."""
+        """Returns the number of tokens so far. Those of running completions count if the engine
+        knows them.
+        """
 
     async def load(self, policy: Policy, version: int) -> None:
-        """Load the weights of `policy`; new requests use them from the return on.
+        """Loads the weights of `policy`. New requests use them once this returns.
 
         Running requests keep their tokens, each marked with the version that sampled it. They
         continue on the new weights after a new prefill, or finish on the old ones. Raises
@@ -88,7 +92,7 @@ class Engine(Protocol):
         """
 
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
-        """Generate one completion. Concurrent calls are batched, and equal prompts are prefilled
+        """Generates one completion. Concurrent calls are batched, and equal prompts are prefilled
         once. Cancelling the call frees its place.
 
         Raises MachineError if the engine fails, and ModelError for a model that it cannot decode.
@@ -110,7 +114,7 @@ M = TypeVar("M", bound="Policy | HostedModel")
 @dataclass(frozen=True, slots=True)
 class Opening(Generic[M]):
     """What an engine is opened with. An engine for models elsewhere takes an
-    `Opening[HostedModel]`, any other an `Opening[Policy]`.
+    `Opening[HostedModel]`, and any other an `Opening[Policy]`.
     """
 
     policy: M
@@ -132,7 +136,7 @@ engines: Registry[OpenEngine] = Registry("engine", "assay.engines")
 
 
 def engine(function: Callable[[Opening[Any]], AsyncIterator[Engine]]) -> OpenEngine:
-    """Register an engine under the function's name. The function yields it once, and closes it when
-    it goes on.
+    """Registers an engine under the function's name. The function yields the engine once, and
+    closes it when it goes on.
     """
     return engines.register(asynccontextmanager(function))

@@ -18,7 +18,7 @@ from assay.types import AnyCheck, Execution, Reported, RepositoryTests, Task, To
 
 
 class OutOfRoomError(Exception):
-    """Raised by `Conversation.reply` when the model's context is full; it ends the rollout."""
+    """The model's context is full. `Conversation.reply` raises it, and it ends the rollout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class CallLimits:
 
 
 class PolicyEndpoint(Protocol):
-    """Where an agent calls the policy in one rollout."""
+    """An endpoint at which an agent calls the policy in one rollout."""
 
     url: str
     """Of an OpenAI-compatible API, up to /v1; the key is not in it."""
@@ -49,29 +49,29 @@ class PolicyEndpoint(Protocol):
     """Nobody can guess it. Whoever has it samples for this rollout."""
 
     def begin(self) -> None:
-        """Begin the time of the limits anew: the agent starts now."""
+        """Begins the time of the limits anew, because the agent starts now."""
 
     @property
     def received(self) -> int:
-        """Calls so far, answered or not."""
+        """Returns the number of calls so far, answered or not."""
 
     @property
     def learned(self) -> int:
-        """Replies so far that are to be learned."""
+        """Returns the number of replies so far that are to be learned."""
 
     @property
     def refusal(self) -> str:
-        """Why the last call was refused, where each was as one that the policy cannot be asked;
-        else empty.
+        """Says why the last call was refused, if every call so far was one that the policy cannot
+        be asked. It is empty otherwise.
         """
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the last call failed that no retry made good; None if none did."""
+        """Says why the last call failed that no retry made good. It is None if none did."""
 
 
 class Conversation(Protocol):
-    """One rollout as its environment sees it."""
+    """One rollout, as its environment sees it."""
 
     task: Task
     """The task to solve."""
@@ -80,49 +80,49 @@ class Conversation(Protocol):
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """What the model may call."""
+        """Returns what the model may call."""
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
-        """The model's next reply. It ends at one of `stop`, at the token limit, or where the model
-        ends it.
+        """Returns the model's next reply. It ends at one of `stop`, at the token limit, or where
+        the model ends it.
 
         Raises OutOfRoomError when the context is full. The environment must not catch it.
         """
 
     @property
     def calls(self) -> Sequence[ToolCall]:
-        """The calls of the environment's tools in the last reply, also those that cannot be run:
-        their status and detail say why.
+        """Returns the calls of the environment's tools in the last reply. They include those that
+        cannot be run, whose status and detail say why.
         """
 
     @property
     def cut_off(self) -> bool:
-        """Whether the last reply ended at the token limit."""
+        """Says whether the last reply ended at the token limit."""
 
     async def check(self, checks: Sequence[AnyCheck] | None = None) -> Execution:
-        """Judge the program in the last reply under `checks`, by default under the task's; the turn
-        records the verdict of the task's checks.
+        """Judges the program in the last reply under `checks`, by default under the task's. The
+        turn records the verdict of the task's checks.
         """
 
     def show(self, text: str, *, correct: bool = True) -> None:
-        """Show a text to the model before its next reply; `correct` is false if the text says that
+        """Shows a text to the model before its next reply. `correct` is false if the text says that
         the last reply was wrong.
         """
 
     def drop_reply(self, text: str) -> None:
-        """Show a text to the model in place of the last reply, which leaves the conversation. The
-        policy still learns from it, as a sample of its own; SFT does not.
+        """Shows a text to the model in place of the last reply, which leaves the conversation. The
+        policy still learns from that reply, as a sample of its own, but SFT does not.
         """
 
     def show_results(self, results: Sequence[str], *, correct: bool = True) -> None:
-        """Show what each of `calls` gave, in their order."""
+        """Shows what each of `calls` gave, in their order."""
 
     def submit(self, program: str) -> None:
-        """Set the program to judge, in place of the one in the last reply."""
+        """Sets the program to judge, in place of the one in the last reply."""
 
     def endpoint(self, limits: CallLimits) -> AbstractAsyncContextManager[PolicyEndpoint]:
-        """An endpoint at which another program asks for this rollout's replies. When the block
-        ends, so does the endpoint; the replies are the rollout's turns.
+        """Opens an endpoint at which another program asks for this rollout's replies. It ends with
+        the block, and the replies are the rollout's turns.
         """
 
 
@@ -141,8 +141,8 @@ class ReportedConversation(Conversation, Protocol):
     """
 
     def report(self, reward: float) -> None:
-        """Set the reward of the rollout as its agent reports it. No check is judged: a reward of at
-        least 1 counts as passed.
+        """Sets the reward of the rollout as its agent reports it. No check is judged. A reward of
+        at least 1 counts as passed.
         """
 
 
@@ -153,22 +153,24 @@ whether the reply was correct."""
 
 
 def repository_tests(task: Task) -> RepositoryTests | None:
-    """The tests of a task that is a repository; None for any other."""
+    """Returns the tests of a task that is a repository, and None for any other."""
     return next((check for check in task.checks if isinstance(check, RepositoryTests)), None)
 
 
 def reported(task: Task) -> Reported | None:
-    """What an agent that reports the task's reward is given; None where checks decide."""
+    """Returns what an agent that reports the task's reward is given, and None where checks
+    decide.
+    """
     return next((check for check in task.checks if isinstance(check, Reported)), None)
 
 
 def missing_repository(task: Task) -> str:
-    """What a task lacks for an environment that works on repositories."""
+    """Returns what a task lacks for an environment that works on repositories."""
     return "" if repository_tests(task) else "a repository"
 
 
 def visible(task: Task) -> list[AnyCheck]:
-    """The checks that the model may see."""
+    """Returns the checks that the model may see."""
     return [check for check in task.checks if not check.hidden]
 
 
@@ -209,19 +211,21 @@ class Environment:
 
     @property
     def tool_calls(self) -> Literal["template", "text"]:
-        """How the model calls tools: as its chat template writes it, or as text. It is a parameter
-        of the environment.
+        """Says how the model calls tools: as its chat template writes it, or as text. It is a
+        parameter of the environment.
         """
         return self.parameters["tool_calls"] if self.tools else "text"
 
     @property
     def runs_programs(self) -> bool:
-        """Whether it needs a judge of this process: it asks for a LocalConversation."""
+        """Says whether it needs a judge of this process, because it asks for a
+        LocalConversation.
+        """
         return self._asks_for(LocalConversation)
 
     @property
     def takes_reports(self) -> bool:
-        """Whether its agents report rewards: it asks for a ReportedConversation."""
+        """Says whether its agents report rewards, because it asks for a ReportedConversation."""
         return self._asks_for(ReportedConversation)
 
     def _asks_for(self, kind: type) -> bool:
@@ -234,13 +238,15 @@ class Environment:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Its parameters by name, as they are set."""
+        """Returns its parameters by name, as they are set."""
         _, *parameters = signature(self.run).parameters.values()
         return {parameter.name: parameter.default for parameter in parameters}
 
     @property
     def turns(self) -> int:
-        """The most replies of a rollout: its parameter `turns`, and one without it."""
+        """Returns the most replies of a rollout. That is its parameter `turns`, and 1
+        without it.
+        """
         return int(self.parameters.get("turns", 1))
 
 
@@ -255,12 +261,12 @@ def environment_with(
     request: str = "",
     more_tools: Callable[..., tuple[Tool, ...]] = no_tools,
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
-    """A decorator that registers a coroutine function as an environment, under its own name. With
-    `tools` it has a parameter `tool_calls`.
+    """Returns a decorator that registers a coroutine function as an environment, under its own
+    name. With `tools` it has a parameter `tool_calls`.
     """
 
     def register(run: Callable[..., Awaitable[None]]) -> Environment:
-        """Register a coroutine over a Conversation as an environment, under its own name."""
+        """Registers a coroutine over a Conversation as an environment, under its own name."""
         name, doc = run.__name__, run.__doc__ or ""
         record = Environment(
             name, run, script, missing, instructions, tools, request, more_tools, doc
@@ -274,8 +280,8 @@ environment = environment_with()
 
 
 def build(table: Mapping[str, Any], services: Sequence[str] = ()) -> Environment:
-    """The environment of a table of settings: `{"name": "repair", "turns": 3}`. services: those of
-    `judge.servers`, which only judge.
+    """Returns the environment of a table of settings: `{"name": "repair", "turns": 3}`. services:
+    those of `judge.servers`, which only judge.
 
     Raises SettingsError for an unknown environment or parameter, or a wrong value, and for an
     environment that needs a judge of this process where services judge.

@@ -27,7 +27,7 @@ def evaluate_model(
     model: str | Path, tasks: str | Sequence[str], changes: Mapping[str, Any] | None = None, *,
     folder: Path | None = None,
 ) -> EvaluationResult:  # fmt: skip
-    """Evaluate as `assay eval` does: `evaluate_model("runs/mine", "humaneval",
+    """Evaluates as `assay eval` does: `evaluate_model("runs/mine", "humaneval",
     {"evaluate.samples": 4})`.
 
     `changes` are settings by their dotted names. The rest is as of `evaluate`.

@@ -70,14 +70,14 @@ class EvaluationRow:
 def evaluate(
     run: EvaluationRun, *, folder: Path | None = None, progress: Progress | None = None
 ) -> EvaluationResult:
-    """Evaluate a model, or several, and write report.json, report.md, samples.jsonl and rollouts
+    """Evaluates a model, or several, and writes report.json, report.md, samples.jsonl and rollouts
     (evaluations/step_000000.parquet).
 
     By default they go to a folder below runs/ with a name that tells evaluations apart. Samples are
-    written as they come: an evaluation that was killed goes on where it was, with the same numbers
-    in the end. Samples of the same evaluation in another folder are used again. Works inside a
-    running event loop. Raises UserError for tasks or a model that cannot be used, and for a folder
-    that holds another evaluation.
+    written as they come, so an evaluation that was killed goes on where it was, with the same
+    numbers in the end. Samples of the same evaluation in another folder are used again. It works
+    inside a running event loop. Raises UserError for tasks or a model that cannot be used, and for
+    a folder that holds another evaluation.
     """
     progress = progress or Progress()
     axes_of(run.evaluate)

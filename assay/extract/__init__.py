@@ -110,7 +110,7 @@ def _words(code: tuple[str, ...]) -> frozenset[str]:
 
 
 def completed(stub: str, completion: str) -> str:
-    """The stub and what continues it, on a new line where the stub's last one is whole."""
+    """Returns the stub and what continues it, on a new line where the stub's last one is whole."""
     last = stub.rpartition("\n")[2]
     whole = last.rstrip().endswith(":") or "#" in last
     between = "\n" if whole and re.match(r"\t|  ", completion) else ""

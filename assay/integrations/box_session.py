@@ -48,8 +48,8 @@ class Shown:
 
 
 class BoxSession:
-    """One bash. `open` starts it; calls of one session must not overlap. Of one
-    that is cancelled, the command runs on.
+    """One bash in a box. `open` starts it. Calls of one session must not overlap. If a call is
+    cancelled, its command runs on.
 
     Every method but `close` raises SessionEndedError, and SandboxError as LentBox.
     """
@@ -67,7 +67,7 @@ class BoxSession:
 
     @classmethod
     async def open(cls, box: LentBox, most: int = MIB) -> BoxSession:
-        """Start one, which keeps up to about `most` bytes of the output of a command. Raises
+        """Starts a session, which keeps up to about `most` bytes of the output of a command. Raises
         ValueError where the box has too many processes that stay, SessionEndedError.
         """
         mark = token_hex(16)
@@ -84,8 +84,8 @@ class BoxSession:
         return session
 
     async def run(self, text: str, seconds: float, expect: Sequence[str] = ()) -> Shown:
-        """Run a command of one line or many, whose standard input is empty. Where an earlier one
-        was late, first wait for that, and drop what it shows. Raises TimeoutError where it takes
+        """Runs a command of one line or many, whose standard input is empty. If an earlier one was
+        late, it first waits for that, and drops what it shows. Raises TimeoutError where it takes
         longer; it runs on then.
         """
         if self.is_late:
@@ -98,7 +98,7 @@ class BoxSession:
         return await self.write(f"eval {shlex.quote(text)} < /dev/null", seconds, expect)
 
     async def write(self, text: str, seconds: float, expect: Sequence[str] = ()) -> Shown:
-        """Write a line to the shell or to the program that runs in it, and wait until the shell is
+        """Writes a line to the shell or to the program that runs in it. It waits until the shell is
         ready or shows one of the `expect`ed texts. Raises TimeoutError.
         """
         data = text.encode("utf-8", "surrogateescape") + b"\n"
@@ -106,7 +106,7 @@ class BoxSession:
         return await self._until_ready(seconds, data, expect)
 
     async def interrupt(self, seconds: float, tries: int, expect: Sequence[str] = ()) -> Shown:
-        """Interrupt what runs, as Ctrl-C does; in the end kill it. Raises TimeoutError."""
+        """Interrupts what runs, as Ctrl-C does, and in the end kills it. Raises TimeoutError."""
         for _ in range(tries):
             await self._box.run(f"kill -INT -- -{self._pid}")
             try:
@@ -117,7 +117,7 @@ class BoxSession:
         return await self._until_ready(seconds, expect=expect)
 
     async def close(self) -> None:
-        """End it, with all that runs in it. A second call does nothing."""
+        """Ends the session, with all that runs in it. A second call does nothing."""
         with contextlib.suppress(ValueError):
             await self._box.stop(self._number)
 

@@ -62,7 +62,7 @@ class CommandCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What came of a command. Its failure is data; that of the machine is a SandboxError."""
+    """What became of a command. Its failure is data, and that of the machine is a SandboxError."""
 
     status: int
     """Its exit status. Without one it is what shells say: 124 for time, 126 or 127 for what was not
@@ -81,7 +81,7 @@ class Finished:
 
     @property
     def ok(self) -> bool:
-        """Whether it exited with status 0."""
+        """Says whether it exited with status 0."""
         return self.cause is CommandCause.NONE and self.status == 0
 
 
@@ -89,7 +89,7 @@ class LentBox:
     """An open box, which `open` makes. Commands take turns, and what one has started ends with it.
     A process of `start` stays until `stop` or the end of the box.
 
-    All paths are paths in the box: relative ones lie in its work folder, and none leads out of it.
+    All paths are paths in the box. Relative ones lie in its work folder, and none leads out of it.
     Every method raises SandboxError where the machine has failed or the box is closed. A call that
     is cancelled is ended in the box, which lives on.
     """
@@ -104,8 +104,8 @@ class LentBox:
         writable: Sequence[str] = (), memory_mb: int = 4096, size_mb: int = 2048,
         processes: int = 512, allow_weak: bool = False,
     ) -> LentBox:  # fmt: skip
-        """A box whose work folder holds what the folder `tree` does, which itself stays as it is;
-        an empty one without.
+        """Opens a box whose work folder holds what the folder `tree` does, which itself stays as it
+        is. Without `tree` the work folder is empty.
 
         folder: its path, where boxes have namespaces. roots: folders with an interpreter or tools,
         which are there at the same paths, read-only. image: an unpacked image whose folder is `/`.
@@ -147,19 +147,19 @@ class LentBox:
 
     @property
     def folder(self) -> str:
-        """The path of the work folder in the box."""
+        """Returns the path of the work folder in the box."""
         return self._box.folder
 
     @property
     def form(self) -> str:
-        """How it is isolated: a key of assay.sandbox.box.FORMS."""
+        """Says how it is isolated, by a key of assay.sandbox.box.FORMS."""
         return self._box.form
 
     async def run(
         self, command: Command, *, folder: str = "", environment: Mapping[str, str] | None = None,
         stdin: bytes = b"", seconds: float = 60.0, output_bytes: int = MIB, merged: bool = False,
     ) -> Finished:  # fmt: skip
-        """Run a command in `folder`, or in the work folder, for up to `seconds`. output_bytes: how
+        """Runs a command in `folder`, or in the work folder, for up to `seconds`. output_bytes: how
         much of each stream is kept. merged: whether standard error goes where standard output goes.
         Raises SettingsError for words and variables that are no texts, and impossible numbers.
         """
@@ -173,22 +173,23 @@ class LentBox:
         )
 
     async def put(self, path: str, data: bytes, executable: bool = False) -> None:
-        """Write a file as a command would; folders that lack are made. Raises OSError by its
+        """Writes a file as a command would, and makes missing folders. Raises OSError by its
         number: PermissionError, IsADirectoryError and so on.
         """
         with as_named(path):
             await self._box.put(self._inside(path), data, executable)
 
     async def get(self, path: str, most: int = READ_MB * MIB) -> bytes:
-        """The content of a file. Raises OSError by its number: FileNotFoundError, PermissionError,
-        IsADirectoryError, and one with EFBIG for more than `most` bytes.
+        """Returns the content of a file. Raises OSError by its number: FileNotFoundError,
+        PermissionError, IsADirectoryError, and one with EFBIG for more than `most` bytes.
         """
         with as_named(path):
             return await self._box.get(self._inside(path), most)
 
     async def start(self, command: Command, *, environment: Mapping[str, str] | None = None) -> int:
-        """Start a process that stays over commands; its number. It runs only while the box does
-        something. Raises ValueError for more of them than a box may have, SettingsError as `run`.
+        """Starts a process that stays over commands, and returns its number. It runs only while the
+        box does something. Raises ValueError for more of them than a box may have, SettingsError as
+        `run`.
         """
         require_sendable(command, environment)
         return await self._box.start(words_of(command), environment=environment)
@@ -196,8 +197,8 @@ class LentBox:
     async def exchange(
         self, number: int, data: bytes, *, seconds: float = 60.0, output_bytes: int = MIB
     ) -> Finished:
-        """Write to such a process, and read until it has written the end of a line, or for
-        `seconds`, after which the cause is TIME and what it wrote so far is the output. Raises
+        """Writes to such a process, and reads until it has written the end of a line, or for
+        `seconds`. After that time the cause is TIME, and the output is what it wrote so far. Raises
         ValueError for one that was stopped, SettingsError for impossible numbers.
         """
         require_sendable((), None, seconds, output_bytes)
@@ -209,11 +210,13 @@ class LentBox:
         )
 
     async def stop(self, number: int) -> None:
-        """End such a process, with all that it has started. Raises ValueError for one that was."""
+        """Ends such a process, with all that it has started. Raises ValueError for one that was
+        stopped.
+        """
         await self._box.stop(number)
 
     async def close(self) -> None:
-        """End the box and all that runs in it. A second call does nothing."""
+        """Ends the box and all that runs in it. A second call does nothing."""
         await self._ends.aclose()
 
     async def __aenter__(self) -> LentBox:

@@ -25,12 +25,12 @@ def code_reward(
     slots: int | None = None,
     allow_weak: bool = False,
 ) -> Reward:
-    """A `reward_funcs` entry of GRPOTrainer or RLOOTrainer: 1 if a completion's program passes its
-    tests, else 0.
+    """Returns a `reward_funcs` entry of GRPOTrainer or RLOOTrainer. It pays 1 if a completion's
+    program passes its tests, and 0 otherwise.
 
     The columns are the fields of assay's task files: `tests` and `entry_point`, or `test_list` and
     `code`, and so on. With `fraction` the reward is the share of tests passed. Where the machine
-    failed, or the row cannot be judged, it is None, which TRL leaves out; the metrics
+    failed, or the row cannot be judged, it is None, which TRL leaves out. The metrics
     `machine_failures` and `unjudged` count those. Raises DataError for a row without usable tests,
     SandboxError for a broken judge.
     """
@@ -60,7 +60,7 @@ def code_reward(
 
 
 def text_of(completion: str | Messages) -> str:
-    """The completion's text, or the content of its last message."""
+    """Returns the completion's text, or the content of its last message."""
     if isinstance(completion, str):
         return completion
     content = completion[-1]["content"] if completion else ""

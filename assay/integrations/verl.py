@@ -23,14 +23,14 @@ def compute_score(
     slots: int | None = None,
     **others: object,
 ) -> float:
-    """1 if the program in `solution_str` passes its tests, else 0; with `fraction` the share of
-    tests passed.
+    """Returns 1 if the program in `solution_str` passes its tests, and 0 otherwise. With `fraction`
+    it returns the share of tests passed.
 
-    `ground_truth` is JSON text or its value: {"inputs", "outputs"} of a program that reads stdin,
-    the same with "fn_name" for a function, {"assert_case": [...]} or a list of asserts.
-    `data_source` and `extra_info` are verl's and change nothing. Raises DataError for anything
-    else and for a task that cannot be judged. Raises SandboxError if the machine failed: verl
-    cannot leave a sample out, and would learn from a made-up 0.
+    `ground_truth` is JSON text or its value. It may be {"inputs", "outputs"} of a program that
+    reads stdin, the same with "fn_name" for a function, {"assert_case": [...]} or a list of
+    asserts. `data_source` and `extra_info` are verl's and change nothing. Raises DataError for
+    anything else and for a task that cannot be judged. Raises SandboxError if the machine failed,
+    because verl cannot leave a sample out and would learn from a made-up 0.
     """
     try:
         truth = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth

@@ -45,8 +45,8 @@ class Job:
 
 
 class AnyJudge(ABC):
-    """Judges programs: in this process (`Judge`), or on services (assay/judges/pool.py). An async
-    context manager.
+    """Judges programs, in this process (`Judge`) or on services (assay/judges/pool.py). It is an
+    async context manager.
     """
 
     def __init__(self, allow_forgeable: bool) -> None:
@@ -56,7 +56,7 @@ class AnyJudge(ABC):
         self._breaker = CircuitBreaker()
 
     slots: int
-    """Programs that run at once."""
+    """How many programs run at once."""
 
     @abstractmethod
     async def __aenter__(self) -> AnyJudge:
@@ -67,9 +67,9 @@ class AnyJudge(ABC):
         """End everything that was started."""
 
     async def run(self, job: Job) -> Execution:
-        """Judge one program. A task that cannot be judged gets UNJUDGED, with its cause and reason,
-        which is reported once. Raises DataError for what is no job, NotInstalledError where the
-        task needs a tool that is not there, SandboxError when the judge is broken.
+        """Judges one program. A task that cannot be judged gets UNJUDGED, with its cause and
+        reason, which is reported once. Raises DataError for what is no job, NotInstalledError where
+        the task needs a tool that is not there, SandboxError when the judge is broken.
         """
         require_job(job)
         try:
@@ -86,10 +86,10 @@ class AnyJudge(ABC):
 
     @abstractmethod
     def with_tools(self) -> AbstractAsyncContextManager[LocalJudge]:
-        """A judge that runs tools on programs, for as long as the block is open."""
+        """Returns a judge that runs tools on programs, for as long as the block is open."""
 
     async def run_or_refuse(self, job: Job) -> Execution:
-        """As `run`, but UNJUDGED too where a tool is not installed."""
+        """Judges as `run` does. A task whose tool is not installed is UNJUDGED, too."""
         try:
             return await self.run(job)
         except NotInstalledError as error:
@@ -98,9 +98,9 @@ class AnyJudge(ABC):
     def stream(
         self, jobs: Iterable[Job], skip_refused: bool = False
     ) -> AsyncIterator[tuple[int, Execution]]:
-        """Judge many programs; yields (index, execution) in the order in which they end.
+        """Judges many programs, and yields (index, execution) in the order in which they end.
 
-        With `skip_refused`, a task whose tool is not installed is unjudged: the others count.
+        With `skip_refused`, a task whose tool is not installed is unjudged, and the others count.
         """
         run = self.run_or_refuse if skip_refused else self.run
         return as_they_end(map(run, jobs), JOBS_PER_SLOT * self.slots)
@@ -111,7 +111,9 @@ class AnyJudge(ABC):
         progress: Callable[[int, Execution], None] | None = None,
         skip_refused: bool = False,
     ) -> list[Execution]:
-        """As `stream`, but wait for all; calls `progress(index, execution)` as each ends."""
+        """Judges as `stream` does, but waits for all. It calls `progress(index, execution)` as each
+        ends.
+        """
         if isinstance(jobs, Job):
             raise DataError("the jobs are one Job; write judge_all([job])")
         executions: dict[int, Execution] = {}
@@ -138,8 +140,8 @@ class AnyJudge(ABC):
 
 
 class LocalJudge(AnyJudge):
-    """A judge whose programs run on this machine. It runs others too: tools, interpreters, boxes.
-    What needs that asks for a LocalJudge.
+    """A judge whose programs run on this machine. It also runs tools, interpreters and boxes.
+    Whatever needs these asks for a LocalJudge.
     """
 
     @abstractmethod
@@ -147,25 +149,25 @@ class LocalJudge(AnyJudge):
         self, program: str, stdin: str = "", seconds: float | None = None,
         language: str | Language = "python", folder: Folder | None = None,
     ) -> Run:  # fmt: skip
-        """Run a program without a task, or a tool that is described like a language on it, for
-        `seconds` of wall time, and as many of CPU time, but between the usual limit and ten times
-        that. Raises DataError, SandboxError.
+        """Runs a program without a task, or a tool that is described like a language on it. It may
+        take `seconds` of wall time. It may take as many of CPU time, but not less than the usual
+        limit and not more than ten times that. Raises DataError, SandboxError.
         """
 
     @abstractmethod
     def interpreter(self) -> Interpreter:
-        """A sandboxed Python that keeps its state between blocks of code; an async context
-        manager.
+        """Returns a sandboxed Python that keeps its state between blocks of code. It is an async
+        context manager.
         """
 
     @abstractmethod
     def box(self, spec: BoxSpec) -> AbstractAsyncContextManager[Box]:
-        """A box, in which commands run one after another. Where the machine fails it,
-        RolloutLostError is raised, SandboxError when the judge is broken.
+        """Returns a box, in which commands run one after another. Raises RolloutLostError where the
+        machine fails it, SandboxError when the judge is broken.
         """
 
     def with_tools(self) -> AbstractAsyncContextManager[LocalJudge]:
-        """Itself."""
+        """Returns the judge itself."""
         return nullcontext(self)
 
 
@@ -182,12 +184,12 @@ REFUSALS = (DataError, CodecError)
 
 
 def refused(task: Task, error: Exception) -> Execution:
-    """The execution of any program of such a task."""
+    """Returns the execution of any program of such a task."""
     cause = Cause.REFERENCE if isinstance(error, ReferenceFailsError) else Cause.TASK
     total = len(task.checks) if isinstance(task.checks, tuple) else 0
     return Execution(Verdict.UNJUDGED, total=total, detail=str(error), cause=cause)
 
 
 def no_code(total: int) -> Execution:
-    """The execution of a completion that holds no program."""
+    """Returns the execution of a completion that holds no program."""
     return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")

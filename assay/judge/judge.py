@@ -60,13 +60,13 @@ ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
 class Judge(LocalJudge):
-    """Judges programs in sandboxed processes. An async context manager; its processes end with the
-    thread that entered it.
+    """Judges programs in sandboxed processes. It is an async context manager, and its processes end
+    with the thread that entered it.
 
-    limits: of one run. slots: programs that run at once; the available cores if None. stop_early:
-    stop at the first failed test. allow_weak: run even where the sandbox is not sound. archive: a
-    file that keeps all verdicts. allow_forgeable: take a pass that a program could have forged for
-    any other.
+    limits: what one run may use. slots: how many programs run at once; None is the available cores.
+    stop_early: stop at the first failed test. allow_weak: run even where the sandbox is not sound.
+    archive: a file that keeps all verdicts. allow_forgeable: take a pass that a program could have
+    forged for any other.
 
     Raises DataError for an archive that is another program's file, SandboxError where the sandbox
     is not sound, where the supervisor dies or hangs, and where the machine fails too often. A
@@ -115,12 +115,14 @@ class Judge(LocalJudge):
 
     @property
     def broken(self) -> str:
-        """Why nothing can be judged any more; empty while all is well."""
+        """Says why nothing can be judged any more. It is empty while all is well."""
         return self._sandbox.broken
 
     @property
     def pid(self) -> int:
-        """The process from which all descend that run programs, once the judge is entered."""
+        """Returns the process from which all processes that run programs descend, once the judge is
+        entered.
+        """
         return self._sandbox.pid
 
     async def _run(self, job: Job) -> Execution:
@@ -147,7 +149,7 @@ class Judge(LocalJudge):
         self, program: str, stdin: str = "", seconds: float | None = None,
         language: str | Language = "python", folder: Folder | None = None,
     ) -> Run:  # fmt: skip
-        """As LocalJudge."""
+        """Does as LocalJudge does."""
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         folder = folder or folder_of(program)
@@ -159,12 +161,12 @@ class Judge(LocalJudge):
         return run._replace(execution=self._counted(ANY_PROGRAM, run.execution))
 
     def interpreter(self) -> Interpreter:
-        """As LocalJudge."""
+        """Does as LocalJudge does."""
         return Interpreter(self._sandbox, self._breaker)
 
     @asynccontextmanager
     async def box(self, spec: BoxSpec) -> AsyncIterator[Box]:
-        """As LocalJudge."""
+        """Does as LocalJudge does."""
         try:
             async with self._sandbox.box(spec) as box:
                 yield box
@@ -228,7 +230,7 @@ class Judge(LocalJudge):
         return surroundings_of(task)
 
     def adopt(self, prepared: PreparedTask | UnpreparableTask) -> None:
-        """Judge by what another process has made of a task, with this judge's limits."""
+        """Judges by what another process has made of a task, with this judge's limits."""
         self._prepared[id(prepared.task)] = prepared
 
     def _prepare(self, task: Task, surroundings: tuple[str, ...] | None = None) -> PreparedTask:
@@ -314,11 +316,11 @@ def judge_all(
     stop_early: bool = True, progress: Callable[[int, Execution], None] | None = None,
     allow_weak: bool = False, skip_refused: bool = False,
 ) -> list[Execution]:  # fmt: skip
-    """Judge many programs and wait; calls `progress(index, execution)` as each ends. A task that
-    cannot be judged is UNJUDGED, and the others count; with `skip_refused` one whose tool is not
-    installed, too.
+    """Judges many programs and waits, and calls `progress(index, execution)` as each ends. A task
+    that cannot be judged is UNJUDGED, and the others count. With `skip_refused` the same holds for
+    a task whose tool is not installed.
 
-    It may be called where an event loop runs, as in a notebook: the judge then runs in a thread of
+    It may be called where an event loop runs, as in a notebook. The judge then runs in a thread of
     its own, and so does `progress`. Raises like Judge.
     """
 

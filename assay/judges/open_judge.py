@@ -10,9 +10,10 @@ from assay.sandbox.limits import Limits
 
 
 def open_judge(settings: JudgeSettings) -> AnyJudge:
-    """The judge that the settings describe. It runs every check, so that passed of total is exact.
+    """Returns the judge that the settings describe. It runs every check, so that passed of total is
+    exact.
 
-    Enter it with `async with`; that starts its processes, or asks its services.
+    Enter it with `async with`, which starts its processes or asks its services.
     """
     limits = Limits(settings.cpu_seconds, settings.wall_seconds, settings.memory_mb)
     if settings.servers:

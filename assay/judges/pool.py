@@ -46,12 +46,12 @@ TRIES = 8
 
 
 class ServicePool(AnyJudge):
-    """Judges on services; each gets as many programs as it has places for. What a service fails
-    goes to another one. A service that is lost is looked at until it is back; one that is full gets
-    no more than it takes until the next look.
+    """Judges on services. Each service gets as many programs as it has places for. What a service
+    fails goes to another one. A service that is lost is looked at until it is back. A service that
+    is full gets no more than it takes until the next look.
 
-    servers: their URLs; the environment variable ASSAY_TOKEN holds their token. limits: of one run,
-    which must be the services' own. allow_forgeable: as Judge.
+    servers: their URLs; the environment variable ASSAY_TOKEN holds their token. limits: what one
+    run may use, which must be the services' own. allow_forgeable: as Judge.
 
     Raises SettingsError for a service that refuses or whose judge is another; SandboxError where no
     service answers, and where programs fail too often for want of one.
@@ -106,8 +106,8 @@ class ServicePool(AnyJudge):
         return await self._cache.get_or_run(digest, partial(self._judge, sent, program))
 
     def with_tools(self) -> Judge:
-        """A judge of this process: services run no tools. What it gets was not judged here, so weak
-        isolation is no reason to refuse it.
+        """Returns a judge of this process, because services run no tools. What it gets was not
+        judged here, so weak isolation is no reason to refuse it.
         """
         return Judge(self._limits, allow_weak=True)
 

@@ -38,7 +38,7 @@ class Terms:
 
 
 def common_terms(limits: Limits, stop_early: bool) -> dict[str, str]:
-    """What verdicts of a judge here depend on, but for this machine's tools and sandbox."""
+    """Returns what verdicts of a judge here depend on, without this machine's tools and sandbox."""
     numbers = {name: f"{value:g}" for name, value in asdict(limits).items()}
     kinds = {
         f"kind of {judged.__name__}": hashlib.sha256(code.encode()).hexdigest()[:16]
@@ -49,7 +49,7 @@ def common_terms(limits: Limits, stop_early: bool) -> dict[str, str]:
 
 
 def terms_of(judge: Judge) -> Terms:
-    """What a judge here offers. Raises SandboxError where it is broken."""
+    """Returns what a judge here offers. Raises SandboxError where it is broken."""
     if judge.broken:
         raise SandboxError(judge.broken)
     here = {"tier": probe_isolation().tier, **_tools()}
@@ -77,7 +77,7 @@ class Sendable:
 
 
 def sendable(task: Task) -> Sendable:
-    """A task, less what assay's own kinds do not need."""
+    """Returns a task without what assay's own kinds do not need."""
     row = row_of(task if codes_of(task) else replace(task, demonstrations=(), tags={}))
     return Sendable(task, json.dumps(row), key_of(row))
 
@@ -94,5 +94,5 @@ def require_sendable(token: str, where: str) -> None:
 
 
 def key_of(row: Mapping[str, object]) -> str:
-    """The key of a task's row."""
+    """Returns the key of a task's row."""
     return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()

@@ -44,7 +44,7 @@ SOLUTION = re.compile(r"\b(?:class|struct|impl)\s+Solution\b")
 
 
 def tool_path(tool: str, package: str) -> str:
-    """Where a tool is. Raises NotInstalledError where it is not installed."""
+    """Returns where a tool is. Raises NotInstalledError where it is not installed."""
     path = shutil.which(tool, path=ENVIRONMENT["PATH"])
     if path is None:
         raise NotInstalledError(
@@ -55,7 +55,7 @@ def tool_path(tool: str, package: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """One language. A program of it reads standard input and prints."""
+    """A language. Its programs read standard input and print."""
 
     title: str
     """Its name in prose: `C++`."""
@@ -127,34 +127,42 @@ class Language:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools of the machine's that it needs."""
+        """Returns the tools of the machine's that it needs."""
         words = dict.fromkeys((*self.compile[:1], *self.run[:1], *self.uses))
         return tuple(tool for tool in words if "/" not in tool)
 
     def locate(self, tool: str) -> str:
-        """Where a tool is. Raises NotInstalledError where it is not installed."""
+        """Returns where a tool is. Raises NotInstalledError where it is not installed."""
         return tool_path(tool, self.package)
 
     def with_own_line_ends(self, text: str) -> str:
-        """A program or reply with the line ends that it is judged with: line feeds."""
+        """Returns a program or reply with the line ends that it is judged with, which are line
+        feeds.
+        """
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
     def cut(self, reply: str, whole: bool) -> str | None:
-        """The program of a reply that is no code. `whole`: whether the text is nothing else."""
+        """Returns the program of a reply that is no code. `whole`: whether the text is
+        nothing else.
+        """
         return None
 
     def blanked(self, source: str) -> str:
-        """A source of the same length and lines, with spaces for its comments and strings."""
+        """Returns a source of the same length and lines, with spaces for its comments and
+        strings.
+        """
         texts = re.compile(self.texts, re.DOTALL)
         return texts.sub(lambda text: re.sub(r"[^\n]", " ", text[0]), source)
 
     def defines(self, source: str, name: str) -> bool:
-        """Whether a source defines this function, class or module."""
+        """Says whether a source defines this function, class or module."""
         pattern = self.definition.replace("NAME", re.escape(name))
         return re.search(pattern, flat(self.blanked(source)), re.MULTILINE) is not None
 
     def renamed(self, source: str, pattern: str, name: str) -> str:
-        """A source with this name for what the pattern finds outside comments and strings."""
+        """Returns a source with this name for what the pattern finds outside comments and
+        strings.
+        """
         pieces, end = list[str](), 0
         for match in re.finditer(pattern, self.blanked(source)):
             pieces += [source[end : match.start()], match.expand(name)]
@@ -162,32 +170,32 @@ class Language:
         return "".join([*pieces, source[end:]])
 
     def apart(self, program: str, tests: str, function: str) -> str:
-        """A program to be put together with tests of its function: with other names for what both
-        define, which is its own main or tests.
+        """Returns a program to be put together with tests of its function. What both define, such
+        as its own main or tests, gets other names.
         """
         ours, theirs = ({*DECLARED.findall(self.blanked(code))} for code in (program, tests))
         names = "|".join(sorted(ours & theirs - {function}))
         return self.renamed(program, rf"(?<!\.)\b({names})\b", r"program_\1") if names else program
 
     def without_demos(self, source: str, name: str) -> str:
-        """A source without the statements at its top level that only try this function."""
+        """Returns a source without the statements at its top level that only try this function."""
         return source
 
     def without_exit(self, program: str) -> str:
-        """A program, less what would end it before code that follows."""
+        """Returns a program without what would end it before code that follows."""
         return program
 
     def with_imports(self, source: str) -> str:
-        """A source that was put together, with just the imports that it uses where a compiler
-        refuses others.
+        """Returns a source that was put together, with just the imports that it uses where a
+        compiler refuses others.
         """
         return source
 
     def drive(
         self, program: str, function: str, calls: Sequence[list[Any]] = ()
     ) -> tuple[str, str]:
-        """A program's source with what calls its function, and the source `beside` it. `calls`: the
-        arguments of each, for a driver that cannot read JSON.
+        """Returns a program's source with what calls its function, and the source `beside` it.
+        `calls`: the arguments of each, for a driver that cannot read JSON.
         """
         text = (DRIVERS / self.driver).read_text()
         owner = self.owner if self.owner and self._is_method(program, function) else ""
@@ -210,8 +218,8 @@ class Language:
         return SOLUTION.search(code) is not None
 
     def versions(self) -> list[str]:
-        """What its tools say of their version. Raises NotInstalledError without them, or
-        fails.
+        """Returns what its tools say of their version. Raises NotInstalledError without them, or
+        where one fails.
         """
         how = (self.asks_version, "", *self.environment.items())
         paths = [self.locate(tool) for tool in self.tools]
@@ -222,8 +230,8 @@ class Language:
         return versions
 
     def identity(self) -> list[str]:
-        """What decides beside its fields how a program is run: its tools' versions and contents,
-        and the code of a plug-in. Raises NotInstalledError as `versions`.
+        """Returns what decides beside its fields how a program is run: its tools' versions and
+        contents, and the code of a plug-in. Raises NotInstalledError as `versions`.
         """
         tools = self.tools
         paths = [*map(self.locate, tools), *self.compile[:1], *self.run[:1]]
@@ -232,8 +240,8 @@ class Language:
         return [*versions, *contents, code_of(type(self))]
 
     def compilers(self) -> list[tuple[str, ...]]:
-        """The commands that compile: the next one is tried where one refuses a program. Raises
-        DataError where the compiler is not installed.
+        """Returns the commands that compile. The next one is tried where one refuses a program.
+        Raises DataError where the compiler is not installed.
         """
         if not (self.compile and self.standards):
             return [self.compile]
@@ -242,8 +250,8 @@ class Language:
         return [tuple(word.replace("STANDARD", name) for word in self.compile) for name in names]
 
     def title_here(self) -> str:
-        """Its name in a prompt: `C++23`, `Python 3.11`; without a version where its tools are not
-        installed.
+        """Returns its name in a prompt: `C++23`, `Python 3.11`. It has no version where its tools
+        are not installed.
         """
         try:
             answer = [*self.versions()[-1:], ""][0] if self.is_code else ""
@@ -282,8 +290,8 @@ language = languages.add
 
 @cache
 def canonical(name: str) -> str:
-    """The language's own name, from that or a name of its fences. Raises DataError for an unknown
-    one.
+    """Returns the language's own name, from that or a name of its fences. Raises DataError for an
+    unknown one.
     """
     if name.lower() not in aliases():
         raise DataError(f"the language {name!r} cannot be judged; {suggest(name, languages)}")
@@ -291,12 +299,14 @@ def canonical(name: str) -> str:
 
 
 def aliases() -> dict[str, str]:
-    """Each language by its own name and by the names of its fences."""
+    """Returns each language by its own name and by the names of its fences."""
     return {alias: name for name in languages for alias in (name, *languages[name].fences)}
 
 
 def language_named(name: str) -> Language:
-    """The language by its name or a name of its fences. Raises DataError for an unknown one."""
+    """Returns the language by its name or a name of its fences. Raises DataError for an
+    unknown one.
+    """
     return languages[canonical(name)]
 
 

@@ -38,7 +38,7 @@ LARGEST = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of a reward."""
+    """One term of a reward, with its weight."""
 
     name: str
     function: Callable[..., Any]
@@ -48,7 +48,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """The weighted sum of terms."""
+    """A weighted sum of terms."""
 
     terms: Sequence[Term]
     opened: dict[str, BatchFunction] = field(default_factory=dict)
@@ -56,8 +56,8 @@ class Reward:
 
     @asynccontextmanager
     async def open(self, judge: AnyJudge) -> AsyncIterator[None]:
-        """Open what terms have to open, and close it in the end. `judge` is the run's own, for
-        terms that run tools. What they raise is raised.
+        """Opens what terms have to open, and closes it in the end. `judge` is the run's own, for
+        terms that run tools. Errors of the terms pass through.
         """
         async with AsyncExitStack() as closing:
             for term in [term for term in self.terms if inspect.isasyncgenfunction(term.function)]:
@@ -113,7 +113,7 @@ class Reward:
 
 
 def term(name: str, settings: Mapping[str, Any]) -> Term:
-    """One term. Raises SettingsError as `build`."""
+    """Returns one term. Raises SettingsError as `build`."""
     function = rewards[name]
     values = fitted("reward", name, function, settings, "rewards", name, common={"weight": float})
     weight = values.pop("weight", 1.0)
@@ -121,8 +121,8 @@ def term(name: str, settings: Mapping[str, Any]) -> Term:
 
 
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Reward:
-    """The weighted sum of the terms in `settings`: `{"tests": {"mode": "fraction"}, "length":
-    {"weight": 0.5}}`.
+    """Returns the weighted sum of the terms in `settings`, as `{"tests": {"mode": "fraction"},
+    "length": {"weight": 0.5}}`.
 
     Each term has a `weight` (default 1) and the keyword parameters of its function. The score's
     parts are the weighted terms by name. Raises SettingsError for an unknown term or parameter, a

@@ -45,13 +45,13 @@ FORMS = {
 
 
 class Box:
-    """An open box. Commands take turns: what one has started is killed when it ends. A daemon is a
-    process that stays until the box is closed; it runs only while the box does something.
+    """An open box. Commands take turns, and what one has started is killed when it ends. A daemon
+    is a process that stays until the box is closed. It runs only while the box does something.
 
-    Whatever a command does can only fail itself: one that ends the box is followed by no other, and
-    nothing can be done with its files. Every method raises SandboxError where the machine has
-    failed, after which the box is closed, and where it is closed meanwhile. A call that is
-    cancelled is ended in the box, which lives on; no other is done before.
+    Whatever a command does can only fail itself. If one ends the box, no other follows, and nothing
+    can be done with its files. Every method raises SandboxError where the machine has failed, after
+    which the box is closed, and where it is closed meanwhile. A call that is cancelled is ended in
+    the box, which lives on; no other is done before.
 
     zygote: the process whose end is the machine's failure.
     """
@@ -82,10 +82,10 @@ class Box:
         merged: bool = False, stdin: bytes = b"", environment: Mapping[str, str] | None = None,
         folder: str = "",
     ) -> Result:  # fmt: skip
-        """Run a command. output_bytes: how much is kept of each stream: half of its beginning, half
-        of its end. merged: whether both streams become standard output. folder: where, instead of
-        the work folder. The result is EXITED, CRASHED, WALL where its time is up, or MEMORY where
-        the box used too much.
+        """Runs a command. output_bytes: how much is kept of each stream, half of its beginning and
+        half of its end. merged: whether both streams become standard output. folder: where, instead
+        of the work folder. The result is EXITED, CRASHED, WALL where its time is up, or MEMORY
+        where the box used too much.
         """
         variables = {**self._variables(), **(environment or {})}
         return await self._ask(BoxRequest(
@@ -96,8 +96,8 @@ class Box:
     async def start(
         self, argv: Sequence[str], *, environment: Mapping[str, str] | None = None
     ) -> int:
-        """Start a daemon in the work folder; its number. That it cannot be started shows when it
-        is talked with. Raises ValueError beyond MOST_DAEMONS that were not stopped.
+        """Starts a daemon in the work folder, and returns its number. If it cannot be started, that
+        shows when it is talked with. Raises ValueError beyond MOST_DAEMONS that were not stopped.
         """
         variables = {**self._variables(), **(environment or {})}
         done = await self._ask(BoxRequest(
@@ -108,12 +108,12 @@ class Box:
     async def exchange(
         self, daemon: int, data: bytes, *, wall_seconds: float, output_bytes: int = MIB
     ) -> Result:
-        """Write to the standard input of a daemon, and read its standard output until that has the
-        end of a line, or `output_bytes`. More may follow the line, and the rest of a line may come
-        with the next exchange. The result is EXITED where there was an end of a line, WALL where
-        its time is up, CRASHED where the daemon has ended, and MEMORY where it used too much and
-        was ended; its `stderr` is what the daemon wrote there so far. What an exchange had read
-        that was cancelled comes with the next. Raises ValueError for one that was stopped.
+        """Writes to the standard input of a daemon, and reads its standard output until that has
+        the end of a line, or `output_bytes`. More may follow the line, and the rest of a line may
+        come with the next exchange. The result is EXITED where there was an end of a line, WALL
+        where its time is up, CRASHED where the daemon has ended, and MEMORY where it used too much
+        and was ended. Its `stderr` is what the daemon wrote there so far. What a cancelled exchange
+        had read comes with the next. Raises ValueError for one that was stopped.
         """
         if daemon not in self._open:
             raise ValueError(f"the box has no daemon {daemon}")
@@ -129,7 +129,9 @@ class Box:
         return result._replace(stdout=unread + result.stdout)
 
     async def stop(self, daemon: int) -> None:
-        """End a daemon, with all that it has started. Raises ValueError for one that was."""
+        """Ends a daemon, with all that it has started. Raises ValueError for one that was
+        stopped.
+        """
         if daemon not in self._open:
             raise ValueError(f"the box has no daemon {daemon}")
         self._open.remove(daemon)
@@ -139,38 +141,40 @@ class Box:
     async def write(
         self, files: Mapping[str, bytes], executable: Collection[str] = (), folder: str = ""
     ) -> None:
-        """Write files, by paths in a folder, instead of the work folder. What stands in the way of
-        one is removed, links included. Raises OSError.
+        """Writes files, by paths in a folder, instead of the work folder. It removes what stands in
+        the way of one, links included. Raises OSError.
         """
         listed = [(path, data, path in executable) for path, data in files.items()]
         await self._do("write", listed, folder=folder)
 
     async def copy(self, source: str, target: str, paths: Collection[str]) -> None:
-        """Make files and links of the folder `target`, which may be new, what they are in `source`,
-        removed ones included. Raises OSError.
+        """Makes files and links of the folder `target`, which may be new, what they are in
+        `source`, removed ones included. Raises OSError.
         """
         await self._do("copy", source, target, list(paths))
 
     async def read(self, path: str, most: int = READ_MB * MIB) -> bytes:
-        """The content of a file. Raises OSError where there is none, or more than `most` bytes."""
+        """Returns the content of a file. Raises OSError where there is none, or more than `most`
+        bytes.
+        """
         return await self._do("read", path, most=most)
 
     async def put(self, path: str, data: bytes, executable: bool = False) -> None:
-        """Write a file as a command would: links are followed, what may not be written stays, and
-        folders that lack are made. Raises OSError.
+        """Writes a file as a command would. Links are followed, what may not be written stays, and
+        missing folders are made. Raises OSError.
         """
         await self._do("put", path, data, executable)
 
     async def get(self, path: str, most: int = READ_MB * MIB) -> bytes:
-        """The content of a file as a command would read it. Raises OSError; its number is EFBIG
-        beyond `most` bytes.
+        """Returns the content of a file as a command would read it. Raises OSError; its number is
+        EFBIG beyond `most` bytes.
         """
         return await self._do("get", path, most, most=most)
 
     async def diff(self, most: int = DIFF_MB * MIB) -> str:
-        """How the work folder differs from the tree, as git tells it, with binary files; bytes that
-        are no UTF-8 are surrogates. Caches and git's own folder are left out. Raises OSError for
-        one of more than `most` bytes.
+        """Returns how the work folder differs from the tree, as git tells it, with binary files.
+        Bytes that are no UTF-8 are surrogates. Caches and git's own folder are left out. Raises
+        OSError for one of more than `most` bytes.
         """
         data = await self._do("diff", self.tree, self.temporary, most=most, statuses=(0, 1))
         return data.decode("utf-8", "surrogateescape")
@@ -195,17 +199,19 @@ class Box:
         return "", why
 
     async def changes(self) -> list[str]:
-        """The paths of all files that are not as in the tree, caches included. Raises OSError."""
+        """Returns the paths of all files that are not as in the tree, caches included. Raises
+        OSError.
+        """
         listed = await self._do("changes", self.tree, most=DIFF_MB * MIB)
         return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
 
     @property
     def has_ended(self) -> bool:
-        """Whether a command has ended the box, so that nothing can be done in it any more."""
+        """Says whether a command has ended the box, so that nothing can be done in it any more."""
         return self._last is not None
 
     async def close(self) -> None:
-        """End it with what runs there, and wait until nothing is left of it."""
+        """Ends the box with what runs there, and waits until nothing is left of it."""
         self._is_closed = True
         self._writer.write_eof()
         async with self._turn:

@@ -33,7 +33,7 @@ SHOWN = ("/usr/sbin", "/sbin", "/usr/share", "/etc/ssl/certs")
 
 
 async def describe_boxes(required: Collection[str]) -> str:
-    """What boxes are here, by opening one with these walls; or why there are none."""
+    """Says what boxes are here, by opening one with these walls, or why there are none."""
     boxes = Boxes(required)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,7 @@ class Boxes:
 
     @contextlib.asynccontextmanager
     async def open(self, spec: BoxSpec) -> AsyncIterator[Box]:
-        """A box, until the block ends. Raises SandboxError where it cannot be opened."""
+        """Opens a box until the block ends. Raises SandboxError where it cannot be opened."""
         if spec.image and "namespaces" not in self._required:
             raise SandboxError(f"the image {spec.image} needs namespaces: tier A of assay doctor")
         if spec.writable and "namespaces" not in self._required:
@@ -95,7 +95,7 @@ class Boxes:
             await asyncio.shield(_close(box, claim))
 
     async def close(self) -> None:
-        """End all boxes."""
+        """Ends all boxes."""
         if self._process is not None:
             self._control.close()
             await asyncio.to_thread(self._process.wait)

@@ -22,13 +22,14 @@ task_set = task_sets.register
 
 
 def load(spec: str, *, limit: int | None = None, judged: bool = True) -> list[Task]:
-    """The tasks of `spec`: `humaneval`, `mbpp:train`, `drills:test`, or rows of your own:
-    `my.jsonl`, `data/*.parquet`, `owner/name:train`, `my.csv,prompt=question,tests=asserts`.
+    """Returns the tasks of `spec`. It names a set such as `humaneval`, `mbpp:train` or
+    `drills:test`, or rows of your own, as `my.jsonl`, `data/*.parquet`, `owner/name:train` or
+    `my.csv,prompt=question,tests=asserts`.
 
     A set that reads rows takes a file of its format too: `humaneval:my.jsonl.gz`. `limit` keeps the
-    first tasks, this many. Unless they are to be `judged`, tasks need no tests: SFT learns from
-    them. Raises SettingsError for an unknown set or split, DataError for rows that cannot be used
-    or a set without tasks.
+    first tasks, this many. Unless they are to be `judged`, tasks need no tests, because SFT learns
+    from them. Raises SettingsError for an unknown set or split, DataError for rows that cannot be
+    used or a set without tasks.
     """
     if limit is not None and limit < 1:
         raise SettingsError(f"the limit of tasks is {limit}; it must be at least 1")
@@ -79,10 +80,10 @@ def _refuse_language(where: str, task: Task) -> None:
 
 
 def task_from_dict(fields: Mapping[str, object]) -> Task:
-    """A task from a row of data, for example `{"prompt": "...", "tests": ["assert f(1) == 2"],
-    "entry_point": "f"}`.
+    """Returns a task of a row of data, for example `{"prompt": "...", "tests": ["assert f(1) ==
+    2"], "entry_point": "f"}`.
 
-    The fields are those of a row of JSON lines (see docs/data.md); `id` and `prompt` may be absent.
+    The fields are those of a row of JSON lines (see docs/data.md). `id` and `prompt` may be absent.
     Unknown fields are ignored with a warning. Raises DataError where a field is missing or
     malformed.
     """

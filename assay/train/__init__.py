@@ -14,13 +14,13 @@ def train(
     config: str | Path, changes: Mapping[str, Any] | None = None, *, fresh: bool = False,
     allow_changes: bool = False,
 ) -> PlanOutcome:  # fmt: skip
-    """Train as `assay train` does: `train("mine.toml", {"stages.grpo.steps": 2})`.
+    """Trains as `assay train` does: `train("mine.toml", {"stages.grpo.steps": 2})`.
 
-    `config` is a settings file or the name of a recipe; `changes` are settings by their dotted
-    names. A run that was stopped continues; `fresh` deletes its folder first, and
-    `allow_changes` lets it go on with tasks, plug-ins or a model on disk that have changed. Works
-    inside a running event loop, as a notebook has one, where an interrupt ends the run without a
-    last checkpoint. Raises UserError for what cannot be used, MachineError where the machine fails.
+    `config` is a settings file or the name of a recipe. `changes` are settings by their dotted
+    names. A run that was stopped continues. `fresh` deletes its folder first. `allow_changes` lets
+    it go on with tasks, plug-ins or a model on disk that have changed. It works inside a running
+    event loop, as a notebook has one. There an interrupt ends the run without a last checkpoint.
+    Raises UserError for what cannot be used, MachineError where the machine fails.
     """
     from assay.config.load_settings import load_plan, words_of
     from assay.tuning import set_variables

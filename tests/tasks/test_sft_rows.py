@@ -195,7 +195,8 @@ def test_the_judge_refuses_a_task_in_another_language() -> None:
 
 def test_the_pages_on_data_name_every_field_of_a_row_and_every_setting_of_the_prompt() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    page = "".join((docs / name).read_text() for name in ("data.md", "repositories.md"))
+    pages = ("data.md", "sft-rows.md", "repositories.md")
+    page = "".join((docs / name).read_text() for name in pages)
     for name in FIELDS - {"checks", "test_list"} | REPLIES:
         assert f"`{name}`" in page or f'"{name}"' in page, name
     for name in PromptSettings.model_fields:

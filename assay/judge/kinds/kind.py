@@ -30,7 +30,7 @@ KINDS: dict[type[Any], Kind[Any]] = {}
 
 
 def remember(module: str) -> None:
-    """Keep the source of a file outside of assay that has a kind: a worker runs it, and it is part
+    """Keeps the source of a file outside of assay that has a kind. A worker runs it, and it is part
     of verdicts' keys.
     """
     file = getattr(sys.modules.get(module), "__file__", None)
@@ -89,64 +89,74 @@ class Kind(ABC, Generic[C]):
     async def judge(
         self, workbench: Workbench, checks: Sequence[C], task: Task, program: str
     ) -> Execution:
-        """Judge a program by all checks of its task, of which the first is of this kind."""
+        """Judges a program by all checks of its task, of which the first is of this kind."""
 
     def judges(self, language: Language) -> bool:
-        """Whether a program in this language can have such checks."""
+        """Says whether a program in this language can have such checks."""
         return True
 
     def count(self, check: C) -> int:
-        """How many checks it counts as. Raises ValueError where it cannot be run at all."""
+        """Returns how many checks it counts as. Raises ValueError where it cannot be run at all."""
         return 1
 
     def same(self, check: C, task: Task) -> Hashable:
-        """Tasks of which this is equal for all checks are the same task."""
+        """Returns what tells tasks apart. Tasks for which it is equal for all checks are the same
+        task.
+        """
         return check
 
     def interface(self, check: C) -> str:
-        """What a prompt says of a program that has no name."""
+        """Returns what a prompt says of a program that has no name."""
         return ""
 
     def surroundings(self, check: C) -> str:
-        """What decides a verdict beside the check itself, such as files that it names."""
+        """Returns what decides a verdict beside the check itself, such as files that it names."""
         return ""
 
     def problem(self, check: C, task: Task) -> str | None:
-        """Why it cannot be run, in one line."""
+        """Says why it cannot be run, in one line."""
         return None
 
     def code(self, check: C) -> list[str]:
-        """The data set's Python in it. Checks with code run in the order in which they stand."""
+        """Returns the data set's Python in it. Checks with code run in the order in which they
+        stand.
+        """
         return []
 
     def show(self, check: C, task: Task) -> str:
-        """The check for a model to read: Python that asserts it, or a program's input and output.
-        Empty where it cannot be shown.
+        """Returns the check for a model to read: Python that asserts it, or a program's input and
+        output. It is empty where the check cannot be shown.
         """
         return ""
 
     def failure(self, check: C, detail: str, wrong: bool) -> str:
-        """How a program fails the check, from the verdict's detail and whether that is `wrong`."""
+        """Says how a program fails the check, from the verdict's detail and whether that is
+        `wrong`.
+        """
         return detail
 
     def defines(self, check: C) -> Sequence[str]:
-        """What a program defines where its task names no entry point."""
+        """Returns what a program defines where its task names no entry point."""
         return ()
 
     def files(self, check: C) -> Sequence[str]:
-        """The files that a program is, where it has names for them."""
+        """Returns the files that a program is, where it has names for them."""
         return ()
 
     def answer(self, check: C, task: Task) -> str | None:
-        """A program that always gives the right answer; None where that is not known."""
+        """Returns a program that always gives the right answer, and None where that is not
+        known.
+        """
         return None
 
     def demonstration(self, check: C, task: Task) -> str | None:
-        """The program that SFT learns where the task has no demonstrations; None without one."""
+        """Returns the program that SFT learns where the task has no demonstrations, and None
+        without one.
+        """
         return task.reference
 
     def cheats(self, check: C, task: Task) -> dict[str, str]:
-        """Programs by name that no task may pass, for languages other than Python."""
+        """Returns programs by name that no task may pass, for languages other than Python."""
         return {}
 
 
@@ -159,7 +169,7 @@ class EachCheck(Kind[C]):
     async def judge(
         self, workbench: Workbench, checks: Sequence[C], task: Task, program: str
     ) -> Execution:
-        """Each by itself."""
+        """Judges by each check by itself."""
         tests = {
             at: partial(KINDS[type(check)].judge_check, workbench, check, task, program)  # type: ignore[attr-defined]
             for at, check in enumerate(checks)
@@ -172,7 +182,7 @@ class EachCheck(Kind[C]):
     async def judge_check(
         self, workbench: Workbench, check: C, task: Task, program: str
     ) -> Execution:
-        """Judge a program by one check."""
+        """Judges a program by one check."""
 
 
 class InTree(EachCheck[C]):
@@ -185,16 +195,18 @@ class InTree(EachCheck[C]):
 
     @abstractmethod
     async def work_spec(self, check: C) -> BoxSpec:
-        """The box in which a model works. Raises DataError."""
+        """Returns the box in which a model works. Raises DataError."""
 
     async def make_ready(self, box: Box) -> str:
-        """Make such a box ready. Why that could not be done, if so; the model works all the
-        same.
+        """Makes such a box ready, and returns why that could not be done, if so. The model works
+        all the same.
         """
         return ""
 
     def image(self, check: C) -> str:
-        """The image that is the root of such a box; empty where that is the machine's."""
+        """Returns the image that is the root of such a box. It is empty where that is the
+        machine's.
+        """
         return ""
 
 
@@ -206,27 +218,29 @@ class InWorker(Kind[C]):
     async def judge(
         self, workbench: Workbench, checks: Sequence[C], task: Task, program: str
     ) -> Execution:
-        """All in one worker."""
+        """Judges by all checks in one worker."""
         return await workbench.test(program)
 
     def judges(self, language: Language) -> bool:
-        """Whether a worker can call programs in this language."""
+        """Says whether a worker can call programs in this language."""
         return language.warm
 
     def imports(self, check: C) -> str:
-        """The module that its worker must have imported and rehearsed before it is enclosed. Raises
-        NotInstalledError where that needs a package that is not there.
+        """Returns the module that its worker must have imported and rehearsed before it is
+        enclosed. Raises NotInstalledError where that needs a package that is not there.
         """
         return ""
 
     def steps(self, check: C) -> int:
-        """How many calls it makes that have a program's CPU time each; other checks share it."""
+        """Returns how many calls it makes that have a program's CPU time each. Other checks share
+        it.
+        """
         return 0
 
     @abstractmethod
     def wire(self, check: C) -> Json:
-        """What a worker gets of it, for the `run` of the file that defines this method. Raises
-        CodecError.
+        """Returns what a worker gets of it, for the `run` of the file that defines this method.
+        Raises CodecError.
         """
 
 
@@ -235,14 +249,16 @@ class AsksReference(Kind[C]):
 
     @abstractmethod
     def is_open(self, check: C) -> bool:
-        """Whether it needs the reference's answer."""
+        """Says whether it needs the reference's answer."""
 
     @abstractmethod
     async def answers(
         self, workbench: Workbench, checks: Sequence[C], task: Task
     ) -> tuple[Execution, list[str]]:
-        """How the reference ends on these checks, which are open, and its answers as JSON."""
+        """Returns how the reference ends on these checks, which are open, and its answers
+        as JSON.
+        """
 
     @abstractmethod
     def closed(self, check: C, answer: str) -> C:
-        """The check with that answer."""
+        """Returns the check with that answer."""

@@ -1,6 +1,6 @@
 """Scripts that judge a work folder, as Harbor's tasks have them. The script and the reward that it
 leaves lie in a box in which no other command ran; but it runs the program's files, so each pass is
-forgeable. docs/repositories.md says what that stops.
+forgeable. docs/harbor.md says what that stops.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 class Workbench(Protocol):
-    """Runs programs of one task with its limits. Each verb raises SandboxError where the judge is
+    """Runs programs of one task with its limits. Each method raises SandboxError where the judge is
     broken, DataError where a tool is not installed.
     """
 
@@ -49,7 +49,7 @@ class Workbench(Protocol):
         files: Mapping[str, str] | None = None, fetch: tuple[str, ...] = (),
         language: Language | None = None, pool: Pool | None = None,
     ) -> Run:  # fmt: skip
-        """Run a program: the command of its language, in a folder that is new.
+        """Runs a program with the command of its language, in a folder that is new.
 
         beside: the text of another source file of the language's. files: more files, by paths.
         fetch: files that the program makes, for `Run.files`. language: in place of the task's.
@@ -57,26 +57,32 @@ class Workbench(Protocol):
         """
 
     async def run_once(self, source: str, stdin: str, pool: Pool) -> Run:
-        """Run a script that is the data set's or ours once for all programs, with time to spare."""
+        """Runs a script that is the data set's or ours once for all programs, with time to
+        spare.
+        """
 
     async def test(self, program: str) -> Execution:
-        """Run the checks in a worker, which calls the program (`InWorker`)."""
+        """Runs the checks in a worker, which calls the program (`InWorker`)."""
 
     async def answers(self, program: str) -> tuple[Execution, list[str]]:
-        """As `test`, with JSON of what the program answers to calls without an expected value."""
+        """Runs as `test`, and also returns JSON of what the program answers to calls without an
+        expected value.
+        """
 
     async def compare(self, run: Run, expected: str, stdin: str = "") -> Execution:
-        """Whether a program that ran well has printed what is expected, as the task's checker says.
-        The checker gets the program's input too.
+        """Says whether a program that ran well has printed what is expected, as the task's checker
+        says. The checker gets the program's input too.
         """
 
     def box(self, spec: BoxSpec) -> AbstractAsyncContextManager[Box]:
-        """A box, in which commands run one after another, until the block ends. Raises SandboxError
-        where the machine fails it; the kind then judges once more.
+        """Opens a box, in which commands run one after another, until the block ends. Raises
+        SandboxError where the machine fails it; the kind then judges once more.
         """
 
     async def in_turn(self, tests: Mapping[int, Test]) -> Execution:
-        """One execution of several checks, by their numbers; in this order where it stops early."""
+        """Returns one execution of several checks, by their numbers. They are judged in this order
+        where it stops early.
+        """
 
 
 async def decided(run: Run, decide: Callable[[Result], Execution]) -> Execution:
