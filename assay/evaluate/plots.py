@@ -72,10 +72,11 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
         lowest = max(at for at, label in enumerate(labels) if label in panels)
         grid[lowest][column].set_xlabel("step")
     for row, label in zip(grid, labels, strict=True):
-        drawn = [axes for axes, panels in zip(row, stages.values(), strict=True) if label in panels]
+        columns = zip(row, stages.values(), strict=True)
+        present = [axes for axes, panels in columns if label in panels]
         if label != "loss, nats per token":
-            low, high = zip(*(axes.get_ylim() for axes in drawn), strict=True)
-            for axes in drawn:
+            low, high = zip(*(axes.get_ylim() for axes in present), strict=True)
+            for axes in present:
                 axes.set_ylim(min(low), max(high))
     _save(figure, file)
     return True

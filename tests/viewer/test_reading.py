@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assay.trackers.jsonl import JsonlTracker
@@ -160,10 +161,9 @@ def test_on_a_phone_a_shadow_shows_that_a_table_goes_on(browser: Any, address: s
     def edge(page: Any, selector: str) -> int:
         """How much darker a table is at its right edge than before it."""
         box = page.locator(selector).first.bounding_box()
-        picture = Image.open(io.BytesIO(page.screenshot())).convert("L")
-        y = int(box["y"] + 3)
-        right = int(box["x"] + box["width"])
-        return int(picture.getpixel((right - 60, y)) - picture.getpixel((right - 2, y)))
+        pixels = np.asarray(Image.open(io.BytesIO(page.screenshot())).convert("L"), int)
+        row, right = pixels[int(box["y"] + 3)], int(box["x"] + box["width"])
+        return int(row[right - 60] - row[right - 2])
 
     with open_page(browser, f"{address}/#suspects?run=low", width=390) as (page, _):
         page.wait_for_selector("table")
