@@ -75,7 +75,7 @@ def _of_no_folder(text: str) -> str:
 
 def _header(checkpoint: Path, name: str, base: str, datasets: Sequence[str]) -> str:
     """The metadata that a hub reads. A base model on this disk has no name there."""
-    import yaml  # comes with transformers
+    import yaml  # type: ignore[import-untyped]
 
     header: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     if HUB_NAME.fullmatch(base):

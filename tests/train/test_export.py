@@ -13,7 +13,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from assay.cli import explain
 from assay.config.sections import PolicySettings
