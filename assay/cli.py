@@ -69,9 +69,10 @@ for command, settings, example in (  # in the order of use
     name = example.split()[0]
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     text = "\n\n".join(" ".join(part.split()) for part in paragraphs)  # the terminal breaks lines
-    app.command(name, context_settings=settings, help=text, epilog=f"Example: assay {example}")(
-        options.paths_at_home(command)
-    )
+    app.command(
+        name, cls=options.LegibleCommand, context_settings=settings, help=text,
+        epilog=f"Example: assay {example}",
+    )(options.paths_at_home(command))  # fmt: skip
 
 
 def _version(value: bool) -> None:

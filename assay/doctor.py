@@ -26,9 +26,9 @@ class Machine:
     """What this machine offers."""
 
     isolation: Isolation
+    """The sandbox, as its own attacks found it."""
     boxes: str
     """What boxes are here, in which repositories are changed and tested."""
-    """The sandbox, as its own attacks found it."""
     python: str
     system: str
     """Kernel and architecture."""
@@ -40,8 +40,8 @@ class Machine:
     tools: dict[str, str | None]
     """Paths of other tools; None where absent."""
     languages: dict[str, str]
-    """Of each language the versions of its tools, or what to install; then how its self-test
-    ended."""
+    """Of each language of programs the versions of its tools, or what to install; then how its
+    self-test ended."""
     accelerators: int
     """NVIDIA devices."""
 
@@ -50,7 +50,7 @@ def examine(self_test: bool = False) -> Machine:
     """Examine this machine, in well under a second; with `self_test`, a program of each language
     says hello, which takes some seconds.
     """
-    tools = {name: tools_of(name) for name in languages}
+    tools = {name: tools_of(name) for name in languages if language_named(name).is_code}
     isolation = probe_isolation()
     for name, answer in hellos(*tools).items() if self_test else ():
         tools[name] += f"; {answer}"

@@ -60,8 +60,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def draw(folders: Sequence[Path], runs: Sequence[dict[str, Any]], file: Path) -> None:
-    """The share of training completions that pass over the steps of the last stage, a line for each
-    seed (mean of SMOOTHED steps); and pass@1 on held-out tasks before and after, with intervals.
+    """The share of training rollouts that pass over the steps of the last stage, a line for each
+    seed (mean of SMOOTHED steps); and pass@1 on held-out tasks before and after, with intervals, in
+    another colour.
     """
     from matplotlib.figure import Figure
 
@@ -72,14 +73,27 @@ def draw(folders: Sequence[Path], runs: Sequence[dict[str, Any]], file: Path) ->
         rows = [json.loads(line) for line in lines]
         rates = [100 * row["reward/pass_rate"] for row in rows if "reward/pass_rate" in row]
         means = [statistics.mean(rates[max(0, n - SMOOTHED) : n]) for n in range(1, len(rates) + 1)]
-        axes.plot(range(1, len(means) + 1), means, color="#a9b8e8", linewidth=1.2)
+        axes.plot(
+            range(1, len(means) + 1), means, color="#a9b8e8", linewidth=1.2,
+            label=f"training rollouts, mean of {SMOOTHED} steps; a line for each seed",
+        )  # fmt: skip
         for step, stage in ((0, STAGES[-2]), (len(rates), STAGES[-1])):
             rate, interval = evaluations[stage]["pass_at"]["1"], evaluations[stage]["interval"]
             bars = [[100 * (rate - interval["low"])], [100 * (interval["high"] - rate)]]
-            axes.errorbar([step], [100 * rate], bars, fmt="o", markersize=4, color="#4269d0")
+            axes.errorbar(
+                [step], [100 * rate], bars, fmt="o", markersize=4, color="#e07b39",
+                label="held-out tasks, with 95 % intervals",
+            )  # fmt: skip
     axes.set_xlabel("steps after SFT")
-    axes.set_ylabel("pass@1, %")
+    axes.set_ylabel("passes, %")
     axes.set_ylim(0, 100)
+    handles, labels = axes.get_legend_handles_labels()
+    one_of_each = dict(zip(labels, handles, strict=True))
+    axes.legend(
+        one_of_each.values(), one_of_each, loc="lower center", bbox_to_anchor=(0.5, 1),
+        fontsize="small", frameon=False,
+    )  # fmt: skip
+    figure.suptitle(f"{folders[0].parent.name}, {len(folders)} seeds")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=130)
 

@@ -26,6 +26,13 @@ def test_the_examination_names_tier_cores_versions_and_tools() -> None:
     assert plain["languages"]["python"].startswith("Python 3.")
 
 
+def test_what_replies_are_read_as_but_never_run_is_no_language_of_the_machine() -> None:
+    """A final answer or a diff is text: that `cat` is installed says nothing of its judge."""
+    shown = doctor.examine().languages
+    assert "python" in shown
+    assert not {"answer", "diff", "shell_script"} & shown.keys()
+
+
 def test_what_is_absent_is_shown_as_absent() -> None:
     assert doctor.version("no-such-package") is None
     console = Console(width=100)

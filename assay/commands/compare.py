@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.commands import options
+
+if TYPE_CHECKING:
+    from assay.evaluate.compare import Comparison
 
 
 def compare(
@@ -20,11 +23,25 @@ def compare(
         float,
         typer.Option(min=0, max=1, help="Exit with 3 if a larger share of completions is lost."),
     ] = 0.01,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the tables in Markdown, with all columns.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Compare evaluations on the same tasks, each with the first; runs over seeds as one row."""
     from assay.evaluate.compare import compare as run
 
     comparison = run(evaluations)
-    options.print_result(asdict(comparison), as_json, [], comparison.markdown())
+    if as_json:
+        options.print_result(asdict(comparison), as_json, [])
+    elif markdown:
+        options.echo(comparison.markdown())
+    else:
+        show_comparison(comparison)
     comparison.require_few_lost(max_lost)
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Print a comparison for a terminal: its tables with empty lines between, and its notes."""
+    options.show(*(part for table in comparison.tables() for part in ("", table)))
+    options.print_lines("\n" + "\n".join(comparison.notes))

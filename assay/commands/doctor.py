@@ -9,7 +9,7 @@ import typer
 from assay.commands import options
 from assay.errors import SettingsError
 
-SelfTest = Annotated[bool, typer.Option(help="Run a program of each language too.")]
+SelfTest = Annotated[bool, typer.Option("--self-test", help="Run a program of each language too.")]
 
 
 def doctor(

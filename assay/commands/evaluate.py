@@ -136,7 +136,10 @@ def with_flags(command: Any, names: Iterable[str] = FLAGS) -> None:
     options_of_flags = [
         Parameter(
             name, Parameter.KEYWORD_ONLY, default=False if kind is bool else None,
-            annotation=Annotated[kind if kind is bool else kind | None, typer.Option(help=text)],
+            annotation=Annotated[
+                kind if kind is bool else kind | None,
+                typer.Option(f"--{name.replace('_', '-')}", help=text),
+            ],
         )
         for name, (_, kind, text) in FLAGS.items() if name in names
     ]  # fmt: skip

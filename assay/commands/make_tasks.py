@@ -53,12 +53,13 @@ Url = Annotated[
 Bugs = Annotated[
     BugOrigin,
     typer.Option(
+        metavar="ORIGIN",
         help="Where bugs come from: operators on the syntax tree; a model's edits of functions, or"
         " its rewrites by head and docstring (both take --url and --model); or the commits of a git"
-        " repository that changed code and tests."
+        " repository that changed code and tests.",
     ),
 ]
-Reword = Annotated[bool, typer.Option(help="Have the endpoint word statements.")]
+NoReword = Annotated[bool, typer.Option("--no-reword", help="Let the endpoint word no statement.")]
 
 
 def make_tasks(
@@ -87,7 +88,7 @@ def make_tasks(
     url: Url = "",
     model: Annotated[str, typer.Option(help="The endpoint's model.")] = "",
     bugs: Bugs = "operators",
-    reword: Reword = True,
+    no_reword: NoReword = False,
     slots: options.Slots = None,
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
@@ -110,7 +111,7 @@ def make_tasks(
     refused: dict[str, str] = {}
     settings = MakeSettings(
         output, count, seed, seconds, environment, arguments, reference_runs, regression_tests,
-        bugs, reword,
+        bugs, not no_reword,
     )  # fmt: skip
     try:
         with termination_interrupts(), options.quietly("assay.judge"), Progress() as progress:

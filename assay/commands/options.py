@@ -13,6 +13,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from assay.config.toml_files import at_home, expanded
 from assay.errors import SettingsError
@@ -51,7 +52,7 @@ Runs = Annotated[
     Path, typer.Argument(help="A run's folder, or one that holds runs: runs/demo, runs.")
 ]
 AllowWeak = Annotated[
-    bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")
+    bool, typer.Option("--allow-weak", help="Judge even with weak isolation; see `assay doctor`.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -95,6 +96,23 @@ Plugins = Annotated[
     ),
 ]
 """The files are imported while the command line is read: a command need not look at them."""
+
+
+class LegibleCommand(TyperCommand):
+    """A command whose help fits a terminal of 80 columns: a kind of value takes one short word, and
+    a flag takes none.
+    """
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        super().__init__(*values, **options)
+        for option in self.params:
+            if isinstance(option, TyperOption) and option.metavar is None:
+                kind = option.bare_type().removeprefix("list[").removesuffix("]")
+                option.metavar = "" if option.is_flag else METAVARS.get(kind)
+
+
+METAVARS = {"str": "TEXT", "Path": "PATH", "int": "N", "float": "X"}
+"""What the help calls a value of each type."""
 
 
 def flags_of(context: typer.Context) -> list[str]:
@@ -156,9 +174,14 @@ def print_result(
         return
     if tables:
         show(*tables)
+    print_lines(end)
+
+
+def print_lines(text: str) -> None:
+    """Print lines; on a terminal long ones are broken between words."""
     if sys.stdout.isatty():
-        end = "\n".join(broken(line, get_terminal_size().columns) for line in end.split("\n"))
-    echo(end, nl=bool(end))
+        text = "\n".join(broken(line, get_terminal_size().columns) for line in text.split("\n"))
+    echo(text, nl=bool(text))
 
 
 def echo(text: str = "", nl: bool = True) -> None:

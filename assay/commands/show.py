@@ -11,6 +11,7 @@ import typer
 
 from assay.commands import options
 from assay.errors import SettingsError
+from assay.evaluate.grid import terminal_table
 from assay.progress import cell
 
 METRICS = ("reward/pass_rate", "reward/mean", "rollout/failed", "rollout/length", "learn/entropy",
@@ -24,7 +25,10 @@ def show(
         str | None, typer.Option(help="A query over the tables `metrics` and `rollouts`.")
     ] = None,
     calls: Annotated[
-        bool, typer.Option(help="The calls of agents: a line for each rollout of the newest step.")
+        bool,
+        typer.Option(
+            "--calls", help="The calls of agents: a line for each rollout of the newest step."
+        ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -55,25 +59,33 @@ def show(
 
 
 def _shown(run: dict[str, Any]) -> list[Any]:
-    stages = [
-        [row["name"], row["step"], *(row["metrics"].get(name) for name in METRICS)]
-        for row in run["stages"]
-    ]
     evaluations = [
         [row["name"], row["tasks_spec"], f"{row['pass_at'][1]:.1%}",
          f"{row['interval']['low']:.1%} to {row['interval']['high']:.1%}", row["lost"],
          row["mean_length"]]
         for row in run["evaluations"]
     ]  # fmt: skip
+    head = ["policy", "tasks", "pass@1", "95 %", "lost", "tokens"]
     alerts = [[alert["stage"], alert["step"], alert["text"]] for alert in run["alerts"]]
     parts: list[Any] = [_text(f"\n{run['name']}, changed {run['age'] / 60:.0f} min ago")]
-    for columns, rows in (
-        (["stage", "step", *METRICS], stages),
-        (["policy", "tasks", "pass@1", "95 %", "lost", "tokens"], evaluations),
-        (["alert", "step", ""], alerts),
-    ):
-        parts += [_table(columns, rows)] if rows else []
+    parts += [_stages_table(run["stages"])] if run["stages"] else []
+    parts += [_fitted([head, *evaluations], names=2)] if evaluations else []
+    parts += [_table(["alert", "step", ""], alerts)] if alerts else []
     return [*parts, *_damage_lines(run["damage"])]
+
+
+def _stages_table(stages: Sequence[dict[str, Any]]) -> Any:
+    """A line for each stage, with those of METRICS that any of them has."""
+    present = [name for name in METRICS if any(name in stage["metrics"] for stage in stages)]
+    rows = [
+        [stage["name"], stage["step"], *(stage["metrics"].get(name) for name in present)]
+        for stage in stages
+    ]
+    return _fitted([["stage", "step", *(name.replace("/", "/\n") for name in present)], *rows])
+
+
+def _fitted(lines: Sequence[Sequence[Any]], names: int = 1) -> Any:
+    return terminal_table([[_written(value) for value in line] for line in lines], names)
 
 
 def _damage_lines(damage: Sequence[str]) -> list[Any]:
@@ -102,10 +114,16 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     for column in columns:
         table.add_column(_text(column))
     for row in rows:
-        table.add_row(*(_text(f"{it:.4g}" if isinstance(it, float) else it) for it in row))
+        table.add_row(*(_text(_written(value)) for value in row))
     return table
 
 
-def _text(value: Any) -> Any:
+def _written(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _text(value: object) -> Any:
     """A cell whose text cannot write to a terminal."""
-    return cell("" if value is None else value)
+    return cell(value)

@@ -74,9 +74,10 @@ def train(
     if not members or not outcome.finished:
         _show(outcome)
     if members and outcome.evaluations:
+        from assay.commands.compare import show_comparison
         from assay.evaluate.compare import compare
 
-        options.echo(f"\n{compare([place]).markdown()}")
+        show_comparison(compare([place]))
     if not outcome.finished:
         words = [word for value in values or () for word in ("--set", value)]
         words += ["--seeds", seeds] if seeds else []

@@ -1,18 +1,21 @@
 """Compares evaluations on the same tasks: of runs, stages and reports; runs over seeds as one."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.config.toml_files import absolute, flat, saved_settings
 from assay.errors import DataError, MachineError
-from assay.evaluate.grid import grid
+from assay.evaluate.grid import grid, terminal_table
 from assay.evaluate.report import Evaluation, label, read_report, read_setups, title
 from assay.maths.comparison import (
     PairedDifference,
@@ -24,6 +27,9 @@ from assay.maths.comparison import (
 from assay.maths.estimates import Interval, pass_interval, score_interval, student_t
 from assay.paths import real_path
 from assay.progress import counted
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 OWN = ("name", "seed", "folder", "trackers", "dashboard")
 """Settings in which the runs of one recipe may differ."""
@@ -125,7 +131,23 @@ class Comparison:
 
     def markdown(self) -> str:
         """The tables, and what they mean."""
-        return "\n\n".join([_table(self.rows), *_differences(self.comparisons), *self.notes])
+        differences = _differences(self.comparisons)
+        return "\n\n".join([grid(_cells(self.rows)), *differences, *self.notes])
+
+    def tables(self, width: int | None = None) -> list[Table]:
+        """The tables for a terminal of `width` columns (default: this one's): the rows, and the
+        differences from each model that others are compared with.
+        """
+        header, *rows = _cells(self.rows)
+        left_out = {"method"} | ({"lost"} if not any(row.lost for row in self.rows) else set())
+        columns = [index for index, name in enumerate(header) if name not in left_out]
+        cells = [[line[index] for index in columns] for line in (header, *rows)]
+        pairs = groupby(self.comparisons, key=lambda pair: (pair.against, pair.paired.test))
+        adjusted = len(self.comparisons) > 1
+        return [
+            terminal_table(cells, width=width),
+            *(_difference_table(*key, list(group), adjusted, width) for key, group in pairs),
+        ]
 
     def require_few_lost(self, max_lost: float) -> None:
         """Raises MachineError where a row lost more than this share of its completions."""
@@ -397,15 +419,16 @@ def _notes(
         yield f"`p, Holm` is adjusted for {len(comparisons)} comparisons."
 
 
-def _table(rows: Sequence[ModelRow]) -> str:
+def _cells(rows: Sequence[ModelRow]) -> list[list[str]]:
+    """Header and rows: the numbers of each model."""
     header = ["model", "method", "seeds", "pass@1", "95 %", "lost", "passed/tasks", "tokens"]
-    return grid([header] + [
+    return [header] + [
         [row.model, row.method or "none", str(row.seeds.seeds), _pass_at_1(row.seeds),
          f"{row.interval.low:.1%} to {row.interval.high:.1%}",
          f"{row.lost} of {row.completions}" if row.lost else "0",
          f"{f'{row.passed:.1f}'.removesuffix('.0')}/{row.tasks}", f"{row.mean_length:.1f}"]
         for row in rows
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
 def _pass_at_1(seeds: SeedSpread) -> str:
@@ -430,6 +453,24 @@ def _differences(comparisons: Sequence[Compared]) -> Iterator[str]:
         ])  # fmt: skip
     yield grid(lines)
     yield "Tasks needed: for a test at 5 % that finds a difference of this size 4 times in 5."
+
+
+def _difference_table(
+    against: str, test: str, pairs: Sequence[Compared], adjusted: bool, width: int | None
+) -> Table:
+    """The differences of some models from one. `p` is the adjusted one where there are several."""
+    p = "p, Holm" if adjusted else "p"
+    lines = [["model", "difference", "95 %", "won/lost/tied", p, "tasks\nneeded"]]
+    for pair in pairs:
+        paired, interval = pair.paired, pair.paired.interval
+        ties = paired.tasks - paired.wins - paired.losses
+        lines.append([
+            pair.model, f"{paired.difference:+.1%}",
+            f"{interval.low:+.1%} to {interval.high:+.1%}",
+            f"{paired.wins}/{paired.losses}/{ties}",
+            _p(pair.p_holm if adjusted else paired.p_value), str(paired.tasks_needed or "none"),
+        ])  # fmt: skip
+    return terminal_table(lines, width=width, title=f"against {against} ({test})")
 
 
 def _p(value: float) -> str:

@@ -1,6 +1,7 @@
 """Evaluates models: what `assay eval` does."""
 
 import json
+from asyncio import CancelledError
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,6 +167,12 @@ async def _sample(
                 name, row.prompts, settings, context, row.run.seed, finished=file.rows,
                 on_row=on_row,
             )  # fmt: skip
+        except CancelledError:  # by Ctrl-C
+            progress.say(
+                f"stopped: {len(file.rows)} of {counted(row.completions, 'sample')} are kept in"
+                f" {row.folder}; the same command makes the others"
+            )
+            raise
         except MachineError as error:
             if file.rows:
                 sofar = evaluation_of(name, row.prompts, settings, file.rows, 0.0, str(error))

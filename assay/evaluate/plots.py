@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
@@ -28,15 +28,19 @@ PANELS = {
     "loss, nats per token": r"loss",
 }
 """The panels from top to bottom: each one's label, and the metrics in it."""
-NAMES = {"reward/pass_rate": "rollouts", "rollout/length": "rollouts",
+NAMES = {"reward/pass_rate": "training rollouts", "rollout/length": "training rollouts",
          "evaluate/pass@1": "evaluation", "evaluate/length": "evaluation"}  # fmt: skip
 """What a metric is called in the legend, where its own name is not enough."""
+MEANINGS = {"training rollouts": COLOURS[0], "evaluation": COLOURS[1], "loss": "#333333"}
+"""The colour of what all panels have in common; other metrics take one of the other COLOURS each,
+the same in all stages."""
 Curve = list[tuple[float, float]]
 """The points of one metric of one stage: (step, value)."""
 
 
 def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
-    """Plot the PANELS of all stages side by side, each with axes of its own, into `file`.
+    """Plot the PANELS of all stages side by side into `file`, with the name of its folder, which is
+    the run's. Stages share the axes of a panel, but for the loss: SFT's is not DPO's.
 
     `metrics_files` maps the stages, in order, to their metrics.jsonl. The suffix of `file` chooses
     the image format. The loss is shown only without a pass rate: the loss of a policy gradient
@@ -50,17 +54,30 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
     labels = [label for label in PANELS if any(label in panels for panels in stages.values())]
     if not labels:
         return False
-    figure, grid = _figure(7.5 * max(1, len(stages) / 2), 0.8 + 1.9 * len(labels),
+    figure, grid = _figure(7.5 * max(1, len(stages) / 2), 1.1 + 1.9 * len(labels),
                            len(labels), len(stages))  # fmt: skip
+    figure.suptitle(file.absolute().parent.name)
+    colours = _colours(panels[label] for label in labels for panels in stages.values()
+                       if label in panels)  # fmt: skip
     for column, (stage, panels) in enumerate(stages.items()):
         grid[0][column].set_title(stage, weight="bold")
+        steps = [step for lines in panels.values() for curve in lines.values() for step, _ in curve]
+        margin = 0.03 * max(steps) + 0.5
         for row, label in zip(grid, labels, strict=True):
             if label in panels:
-                _draw_panel(row[column], label, panels[label])
+                _draw_panel(row[column], label, panels[label], colours)
+                row[column].set_xlim(min(steps) - margin, max(steps) + margin)
             else:
                 row[column].axis("off")
         lowest = max(at for at, label in enumerate(labels) if label in panels)
         grid[lowest][column].set_xlabel("step")
+    for row, label in zip(grid, labels, strict=True):
+        columns = zip(row, stages.values(), strict=True)
+        present = [axes for axes, panels in columns if label in panels]
+        if label != "loss, nats per token":
+            low, high = zip(*(axes.get_ylim() for axes in present), strict=True)
+            for axes in present:
+                axes.set_ylim(min(low), max(high))
     _save(figure, file)
     return True
 
@@ -86,7 +103,8 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     Needs at least one evaluation.
     """
     count = len(evaluations)
-    figure, ((passes,), (lengths,)) = _figure(max(4.2, 1.5 + 1.3 * count), 5.6, 2, 1)
+    figure, ((passes,), (lengths,)) = _figure(max(4.2, 1.5 + 1.3 * count), 5.9, 2, 1)
+    figure.suptitle(file.absolute().parent.name)
     sets = list(dict.fromkeys(result.tasks_spec for result in evaluations))
     colours = [COLOURS[sets.index(result.tasks_spec) % len(COLOURS)] for result in evaluations]
     rates = [100 * result.pass_at[1] for result in evaluations]
@@ -113,22 +131,36 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     _save(figure, file)
 
 
-def _draw_panel(axes: Axes, label: str, lines: Mapping[str, Curve]) -> None:
+def _colours(panels: Iterable[Mapping[str, Curve]]) -> dict[str, str]:
+    """The colour of each metric: that of its meaning, or else one of those that are left."""
+    names = dict.fromkeys(name for lines in panels for name in lines)
+    others = cycle(colour for colour in COLOURS if colour not in MEANINGS.values())
+    return {name: MEANINGS.get(_title(name)) or next(others) for name in names}
+
+
+def _title(name: str) -> str:
+    return NAMES.get(name, name.partition("/")[2] or name)
+
+
+def _draw_panel(
+    axes: Axes, label: str, lines: Mapping[str, Curve], colours: Mapping[str, str]
+) -> None:
     """Draw evaluations as points; other curves faintly, and over them a moving mean of a tenth of
-    the stage.
+    the stage. One or two values are points without a line, which would claim more.
     """
-    for (name, curve), colour in zip(lines.items(), cycle(COLOURS)):
+    for name, curve in lines.items():
         steps, values = zip(*curve, strict=True)
-        reach, marker = len(steps) // 20, "o" if "evaluate" in name or len(steps) == 1 else None
+        few = len(steps) <= 2
+        reach, marker = len(steps) // 20, "o" if "evaluate" in name or few else None
         if reach and not marker:
-            axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
+            axes.plot(steps, values, color=colours[name], linewidth=0.8, alpha=0.35)
             values = tuple(
                 fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(steps))
             )
-        title = NAMES.get(name, name.partition("/")[2] or name)
-        axes.plot(steps, values, color=colour, linewidth=1.8, marker=marker, label=title)
+        axes.plot(steps, values, color=colours[name], linewidth=1.8, marker=marker,
+                  linestyle="none" if few else "-", label=_title(name))  # fmt: skip
     axes.set_ylabel(label)
-    axes.legend(fontsize="small", frameon=False)
+    axes.legend(fontsize="small", edgecolor=FAINT)  # a frame, lest its points be taken for values
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
 
 

@@ -25,7 +25,7 @@ from assay.evaluate.counts import (
     counts_of,
     pass_at,
 )
-from assay.evaluate.grid import grid
+from assay.evaluate.grid import grid, terminal_table
 from assay.evaluate.protocol import protocol
 from assay.evaluate.run_summary import (
     HELD_OUT_NOTE,
@@ -37,7 +37,7 @@ from assay.evaluate.run_summary import (
 from assay.evaluate.sample_file import LostSample, SampleRow
 from assay.files import write_atomically
 from assay.maths.estimates import Interval, pass_interval
-from assay.progress import cell, counted
+from assay.progress import counted
 from assay.strict_json import strict_json
 from assay.types import Metrics, Verdict
 
@@ -53,8 +53,6 @@ NOTE = (
 TERMINAL = ("stage", "tasks", "pass@1", "95 %", "reward", "lost", "tokens", "cut off")
 """Columns of the table on a terminal; `lost` where any completion is, `reward` where agents report
 rewards."""
-SHORTEST_NAME = 14
-"""Columns that a shortened name keeps."""
 FEW = 12
 """Most values of a kind of label that a line on the terminal shows; report.md has all."""
 
@@ -368,31 +366,13 @@ def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:
 
     Long names of models and task sets lose their beginning; numbers are never shortened.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     header, *rows = _results(evaluations)
     lossless = not any(evaluation.dropped for evaluation in evaluations)
     columns = [
         title for title in TERMINAL if title in header and not (title == "lost" and lossless)
     ]
-    cells = [columns, *([row[header.index(title)] for title in columns] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    excess = sum(widths) + 2 * (len(widths) - 1) - (width or Console().width)
-    for name_column in (0, 1):
-        cut = min(max(0, excess), max(0, widths[name_column] - SHORTEST_NAME))
-        widths[name_column] -= cut
-        excess -= cut
-    view = Table(box=None, pad_edge=False, header_style="bold")
-    for index, title in enumerate(columns):
-        view.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
-    for row in cells[1:]:
-        view.add_row(*(cell(_last(text, limit)) for text, limit in zip(row, widths, strict=True)))
-    return view
-
-
-def _last(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"…{text[1 - limit :]}"
+    cells = [[row[header.index(title)] for title in columns] for row in rows]
+    return terminal_table([columns, *cells], names=2, width=width)
 
 
 def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:

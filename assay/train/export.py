@@ -1,10 +1,9 @@
 """Exports a checkpoint as a model folder that transformers loads, with a card that says all."""
 
 import json
-import re
 import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,19 +15,16 @@ from torch import Tensor
 from assay.config.sections import PolicySettings
 from assay.config.toml_files import saved_model
 from assay.errors import DataError, ModelError, SettingsError
-from assay.evaluate.compare import compare
-from assay.evaluate.report import read_report
-from assay.files import by_step, replacing, saved_number, saved_table
+from assay.files import by_step, replacing
 from assay.os_errors import error_number
 from assay.paths import real_path
 from assay.policy.checkpoints import checkpoints_of, newest_whole
 from assay.policy.forward import perturbed, unwrap_model
 from assay.policy.load_model import Policy, load_policy
 from assay.policy.source import ModelSource, source_of
-from assay.progress import counted
-from assay.prompts import CARD, transformers_code
+from assay.prompts import CARD
 from assay.registry import one_line
-from assay.types import printable_lines
+from assay.train.model_card import model_card
 
 TOLERANCE = 1e-4
 """How far outputs of a merged adapter may be off, of their largest."""
@@ -39,14 +35,6 @@ EXACT = 1e-3
 TOKENS = 256
 """Tokens of the prompt on which models are compared."""
 ExportDtype = Literal["auto", "float32", "bfloat16"]
-
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
-"""Settings of `[evaluate]` that a card names."""
-GENERATION = ("do_sample", "temperature", "top_p", "top_k", "min_p", "typical_p",
-              "repetition_penalty", "no_repeat_ngram_size", "num_beams")  # fmt: skip
-"""What generation_config.json says of sampling."""
-MODEL_CARD = Path(__file__).with_name("model_card.md")
-"""The card, with what is filled in in braces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +98,8 @@ def export(
         partial.mkdir()
         written = _write(settings, model, partial, dtype)
         shutil.copy(checkpoint / CARD, partial / CARD)
-        card = _card(
-            checkpoint, recipe, partial, out.name, _how(written, adapted=model.adapter is not None)
-        )
-        card = printable_lines(card.replace(str(stage.parents[1]), "runs"))
-        (partial / "README.md").write_text(card)
+        how = _how(written, adapted=model.adapter is not None)
+        (partial / "README.md").write_text(model_card(checkpoint, recipe, partial, out.name, how))
     return replace(written, checkpoint=checkpoint)
 
 
@@ -179,34 +164,6 @@ def _how(written: Exported, adapted: bool) -> str:
         f"The trained adapter is merged into it, in {written.dtype}. {distance} (mean over the"
         " tokens that the trained model would sample)."
     )
-
-
-def _card(checkpoint: Path, recipe: dict[str, str], model: Path, name: str, how: str) -> str:
-    """The README of the `model` that was written."""
-    stage = checkpoint.parents[1]
-    tables = {stage_name: tomllib.loads(text) for stage_name, text in recipe.items()}
-    base = saved_model(stage.parent / next(iter(recipe)) / "config.toml")
-    base = f"`{Path(base).name if Path(base).is_absolute() else base}`"
-    trained_on = {key: table["tasks"]["train"] for key, table in tables.items()}
-    sets = {key: ", ".join(f"`{spec}`" for spec in specs) for key, specs in trained_on.items()}
-    return MODEL_CARD.read_text(encoding="utf-8").format(
-        name=name, run=stage.parent.name, stage=stage.name,
-        steps=counted(int(checkpoint.name.removeprefix("step_")), "step"),
-        base=base.replace("`start`", "random weights"),
-        merged=how,
-        data="\n".join(f"- stage `{key}`: {spec}" for key, spec in sets.items()),
-        evaluation=_evaluation(checkpoint),
-        prompt=transformers_code(checkpoint).replace(str(checkpoint), name),
-        recipe="\n\n".join(map(_fenced, recipe.values())),
-        sampling=_sampling(model, tables),
-        sets=", ".join(dict.fromkeys(sets.values())),
-    )  # fmt: skip
-
-
-def _fenced(text: str) -> str:
-    """A block of TOML, of which no line ends it."""
-    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{ticks}toml\n{text}{ticks}"
 
 
 def _require_mergeable(settings: PolicySettings, model: ModelSource, trial: Path) -> None:
@@ -299,41 +256,3 @@ def _recipe(stage: Path) -> dict[str, str]:
     before = model.parents[1] if model.parent.name == "checkpoints" else stage
     earlier = _recipe(before) if before.parent == stage.parent and before != stage else {}
     return earlier | {stage.name: file.read_text(encoding="utf-8")}
-
-
-def _evaluation(checkpoint: Path) -> str:
-    stage = checkpoint.parents[1]
-    if not read_report(stage.parent):
-        return "The run was not evaluated."
-    step = int(saved_number(stage / "evaluated.json", "step", 0))
-    other = (
-        f"\n\n`{stage.name}` was evaluated after {counted(step, 'step')}, not at this checkpoint."
-    )
-    text = compare([stage.parent]).markdown()
-    return text + (other if checkpoint.name != f"step_{step:06d}" else "")
-
-
-def _sampling(model: Path, tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Under which sampling the figures were measured, and which the exported `model` asks for."""
-    ways = dict[str, list[str]]()
-    for name, table in tables.items():
-        if table.get("evaluate"):
-            ways.setdefault(_listed(table["evaluate"], SAMPLING), []).append(f"`{name}`")
-    measured = [
-        f"The figures of stage {', '.join(names)} were sampled with {how}, without a repetition"
-        " penalty."
-        for how, names in ways.items()
-    ]
-    file = model / "generation_config.json"
-    exported = _listed(saved_table(file), GENERATION)
-    other = (
-        f"`generation_config.json`, which is the base model's, asks for {exported}. assay used none"
-        " of these. `generate` and vLLM use them unless they are told otherwise, and then give"
-        " other figures."
-    )
-    return " ".join([*measured, other if exported else "`generation_config.json` asks for none."])
-
-
-def _listed(table: Mapping[str, Any], names: Sequence[str]) -> str:
-    values = {name: table[name] for name in names if table.get(name) is not None}
-    return ", ".join(f"`{name} = {json.dumps(value)}`" for name, value in values.items())

@@ -21,6 +21,7 @@ from assay.viewer.parse import (
     read_metrics,
     read_protocols,
     read_settings,
+    read_settings_table,
     require_parquet,
 )
 from assay.viewer.rollout_index import RolloutFiles, last_turns, read_rows
@@ -67,6 +68,11 @@ class StageFiles:
     def settings(self) -> str:
         """Its config.toml; empty where that is damaged."""
         return self.cache.read(self.path / "config.toml", read_settings, "")
+
+    @property
+    def settings_table(self) -> dict[str, Any]:
+        """Its settings by their dotted names."""
+        return self.cache.read(self.path / "config.toml", read_settings_table, {})
 
     def recipe(self, run: str) -> str:
         """Equal for stages whose settings differ in the run's name, folder and seed alone."""
@@ -171,6 +177,17 @@ class RunFiles:
     def __iter__(self) -> Iterator[StageFiles]:
         return iter(self.stages.values())
 
+    @property
+    def finished(self) -> bool:
+        """Whether its last stage has taken all its steps, and is evaluated where it should be."""
+        last = next(reversed([*self]), None)
+        if last is None:
+            return False
+        steps, table = last.place["step"], last.settings_table
+        evaluated = last.name in {evaluation.name for evaluation in self.evaluations}
+        needs_evaluation = any(name.startswith("evaluate.") for name in table)
+        return steps >= table.get("steps", float("inf")) and (evaluated or not needs_evaluation)
+
     def summary(self) -> dict[str, Any]:
         """The run in the list of runs."""
         curve = [row[PASS_RATE] for stage in self for row in stage.metrics if PASS_RATE in row]
@@ -181,6 +198,7 @@ class RunFiles:
             "name": self.name,
             "stages": [stage.place for stage in self],
             "age": max(0.0, time.time() - self.changed),
+            "finished": self.finished,
             "spark": curve[::-1][::thin][::-1],
             "evaluation": evaluation_row(last[0]) if last else None,
             "alerts": sum(len(stage.events) for stage in self),
@@ -231,6 +249,7 @@ class RunFiles:
         state = {
             "name": self.name,
             "age": max(0.0, time.time() - self.changed),
+            "finished": self.finished,
             "stages": stages,
             "evaluations": [evaluation_row(evaluation) for evaluation in self.evaluations],
             "alerts": [event for stage in self for event in stage.events],

@@ -5,6 +5,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from assay.config.toml_files import flat
 from assay.errors import DataError
 from assay.evaluate.protocol import protocol
 from assay.evaluate.report import Evaluation, read_report, read_setups
@@ -24,6 +25,11 @@ def read_settings(file: Path) -> str:
     if not tomllib.loads(text):
         raise DataError("it holds no settings")
     return text
+
+
+def read_settings_table(file: Path) -> dict[str, Any]:
+    """The settings of a config.toml by their dotted names."""
+    return flat(tomllib.loads(file.read_text(encoding="utf-8")))
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from assay.errors import UserError
+from assay.evaluate.compare import OWN
 from assay.maths.comparison import paired_difference
 from assay.viewer.folders import RunFiles, RunsFolder
 from assay.viewer.rollout_index import RolloutFiles, RolloutFilter
@@ -39,10 +40,21 @@ class ViewerAnswers:
         }  # fmt: skip
 
     def runs(self, _: Parameters) -> Any:
-        """All runs, the newest first."""
+        """All runs, the newest first, with the settings in which their last stages differ."""
+        runs = self.folder.runs().values()
+        absent: dict[str, Any] = {}
+        tables = [
+            next((stage.settings_table for stage in reversed([*run])), absent) for run in runs
+        ]
+        names = {name for table in tables for name in table if name not in OWN}
+        differ = [name for name in names if any(table.get(name) != tables[0].get(name)
+                                                for table in tables)]  # fmt: skip
         return {
             "folder": self.folder.root.name,
-            "runs": [run.summary() for run in self.folder.runs().values()],
+            "runs": [
+                run.summary() | {"settings": {name: table.get(name) for name in differ}}
+                for run, table in zip(runs, tables, strict=True)
+            ],
         }
 
     def run(self, query: Parameters) -> Any:

@@ -247,6 +247,7 @@ class RolloutFiles:
             | cut
             | {
                 "rendered": bool(self._read(row, rows)),
+                "prompt_length": len(self._read(row, rows)),
                 "tokens": self._pieces((row["tokens"] or [])[:TOKENS]),
                 "logprobs": (row["logprobs"] or [])[:TOKENS],
                 "advantages": (row["advantages"] or [])[:TOKENS],

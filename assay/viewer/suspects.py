@@ -20,6 +20,20 @@ UNEARNED = 0.5
 """What fails is suspect from this share of the median reward of those that pass the same stage,
 beside the share that its checks earn."""
 
+ADVICE = (
+    "The reward's checks are too few: read a program, and move checks like the one that fails into"
+    " those that pay.",
+    "Training does not pay for these unless judge.allow_forgeable is set: unset it, or state the"
+    " tests as calls.",
+    "A term of the reward pays without a right program: lower its weight, or give it only where"
+    " the tests pass.",
+    "The program may ignore its input: add checks with other inputs to these tasks, or drop those"
+    " that `assay check` finds too easy.",
+    "The program may be a table of the shown answers: hide those checks from the prompt, or add"
+    " some that are not shown.",
+)
+"""What to do about each list, in their order."""
+
 
 def rows(
     table: pa.Table, names: Sequence[str] = (*LISTED, "turns", "forgeable")
@@ -52,7 +66,8 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
         f"pass with less than {SHORT:.0%} of the usual length": _at(table, _short(paid)),
     }
     return [
-        {"why": why, "count": len(some), "rows": rows(some[:MOST])} for why, some in lists.items()
+        {"why": why, "advice": advice, "count": len(some), "rows": rows(some[:MOST])}
+        for (why, some), advice in zip(lists.items(), ADVICE, strict=True)
     ]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from assay.cli import app
@@ -68,6 +69,46 @@ def test_the_table_has_model_method_rate_tasks_passed_and_length(tmp_path: Path)
     base = f"{place}/base"
     assert against == [(f"{place}/sft", base, 2), (f"{place}/grpo", base, 3)]
     assert "2 comparisons" in found.markdown()
+
+
+def test_on_a_terminal_of_80_columns_names_are_shortened_and_no_number_is(tmp_path: Path) -> None:
+    place = run(
+        tmp_path / ("long" * 20), 0, evaluation("base", tasks(0, 0, 0, 1), samples=64),
+        evaluation("sft", tasks(0, 1, 1, 1)), evaluation("grpo", tasks(1, 1, 1, 1)),
+    )  # fmt: skip
+    comparison = compare([place])
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(*comparison.tables(width=80))
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    first, base, sft, grpo = (line.split() for line in lines[:4])
+    assert first == ["model", "seeds", "pass@1", "95", "%", "passed/tasks", "tokens"]
+    assert base[0].startswith("…")
+    assert base[0].endswith("/base")
+    assert (sft[2], grpo[2], sft[-2:], grpo[-2:]) == (
+        "75.0%", "100.0%", ["3/4", "10.0"], ["4/4", "10.0"]
+    )  # fmt: skip
+    assert "won/lost/tied" in capture.get()
+    assert [line.split()[-3] for line in lines[-2:]] == ["3/0/1", "4/0/0"]
+
+
+def test_the_command_prints_tables_for_a_terminal_and_markdown_where_it_is_wanted(
+    tmp_path: Path,
+) -> None:
+    place = run(
+        tmp_path / ("long" * 20), 0, evaluation("base", tasks(0, 0)), evaluation("sft", tasks(0, 1))
+    )
+
+    def printed(*words: str) -> list[str]:
+        done = CliRunner().invoke(app, ["compare", str(place), *words], env={"COLUMNS": "80"})
+        assert done.exit_code == 0, done.output
+        return done.stdout.splitlines()
+
+    table = [line for line in printed() if "%" in line and "interval" not in line]
+    assert max(map(len, table)) <= 80
+    assert not any(line.startswith("|") for line in table)
+    assert f"| {place}/sft | sft | 1 | 50.0% " in "\n".join(printed("--markdown"))
 
 
 def test_several_runs_count_with_their_last_evaluation_and_a_stage_with_its_own(
@@ -199,7 +240,7 @@ def test_what_evaluations_differ_in_beside_model_and_tasks_is_said(tmp_path: Pat
 
 def test_the_command_prints_markdown_or_json(tmp_path: Path) -> None:
     place = run(tmp_path, 0, evaluation("base", tasks(0, 0)), evaluation("sft", tasks(1, 1)))
-    done = CliRunner().invoke(app, ["compare", str(place)])
+    done = CliRunner().invoke(app, ["compare", str(place), "--markdown"])
     assert done.stdout.startswith("| model | method | seeds | pass@1 |")
     rows = json.loads(CliRunner().invoke(app, ["compare", str(place), "--json"]).stdout)["rows"]
     assert rows[1]["rates"] == {"t/0": 1, "t/1": 1}

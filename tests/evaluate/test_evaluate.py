@@ -96,6 +96,33 @@ def test_an_evaluation_that_was_cut_off_keeps_its_samples_and_ends_with_the_same
     assert "has 5 of 12 samples already" in stream.getvalue()
 
 
+class Interrupted(Progress):
+    """Ctrl-C, after three samples."""
+
+    def advance(self, *values: Any) -> None:
+        super().advance(*values)
+        self.samples = getattr(self, "samples", 0) + 1
+        if self.samples == 3:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_stops_an_evaluation_and_says_which_samples_are_kept(
+    model: PolicySettings, whole: Alone, tmp_path: Path
+) -> None:
+    stream, folder = io.StringIO(), tmp_path / "alone" / "out"  # beside no finished evaluation
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(model, SETTINGS, folder=folder, progress=Interrupted(stream))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    kept = len(rows_of(folder))
+    assert kept >= 3
+    assert f"stopped: {kept} of 12 samples are kept in {folder}" in stream.getvalue()
+    resumed = evaluate(model, SETTINGS, folder=folder)
+    assert numbers(resumed.evaluation) == numbers(whole.evaluation)
+
+
 def rollouts_of(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     rows = turns([folder / "evaluations" / "step_000000.parquet"]).to_table().to_pylist()
     return {(row["task_id"], row["index"]): row for row in rows}

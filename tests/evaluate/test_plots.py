@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from assay.errors import DataError
-from assay.evaluate.plots import curves, learning_curve, stages
+from assay.evaluate.plots import FAINT, curves, learning_curve, stages
 from assay.evaluate.report import Evaluation
 from assay.evaluate.run_summary import metrics_rows
 from assay.maths.estimates import pass_interval
@@ -94,6 +95,51 @@ def test_each_stage_has_axes_of_its_own_so_that_a_large_loss_flattens_no_other(
     ticks = re.findall(r"<!-- ([\d.]+) -->", (tmp_path / "curve.svg").read_text())
     assert any(float(tick) >= 800 for tick in ticks), "the axis of the first stage"
     assert any(0 < float(tick) <= 0.2 for tick in ticks), "the axis of the second"
+
+
+COLOURED = re.compile(r"fill: none; stroke: (#[0-9a-f]{6})")
+
+
+def lines_of(picture: Path) -> list[tuple[str, int]]:
+    """The curves of a picture in SVG: the colour of each, and its number of corners."""
+    parts = re.findall(r'<path d="([^"]*)" clip-path="[^"]*" style="([^"]*)"',
+                       picture.read_text())  # fmt: skip
+    curves = [(found[1], len(re.findall("[ML]", path))) for path, style in parts
+              if (found := COLOURED.search(style))]  # fmt: skip
+    return [(colour, corners) for colour, corners in curves if colour != FAINT]
+
+
+def test_a_metric_has_one_colour_in_all_stages_and_panels(tmp_path: Path) -> None:
+    one = {"reward/pass_rate": 0.5, "rollout/length": 80.0, "reward/lint": 0.5}
+    two = {"reward/pass_rate": 0.5, "rollout/length": 80.0, "reward/tests": 0.5,
+           "reward/lint": 0.25}  # fmt: skip
+    first, second = (
+        metrics(tmp_path / f"{name}.jsonl", *({"step": step, **row} for step in range(1, 9)))
+        for name, row in (("a", one), ("b", two))
+    )
+    assert learning_curve({"a": first, "b": second}, tmp_path / "curve.svg")
+    by_colour = Counter(colour for colour, _ in lines_of(tmp_path / "curve.svg"))
+    # pass rate and length of two stages, lint of two, tests of one
+    assert sorted(by_colour.values()) == [1, 2, 4]
+
+
+def test_two_values_are_points_and_three_are_a_line(tmp_path: Path) -> None:
+    rows = [{"step": step, "reward/pass_rate": step / 10} for step in range(1, 4)]
+    for rows_drawn, has_line in ((rows[:2], False), (rows, True)):
+        file = metrics(tmp_path / "metrics.jsonl", *rows_drawn)
+        assert learning_curve({"grpo": file}, tmp_path / "curve.svg")
+        assert bool(lines_of(tmp_path / "curve.svg")) is has_line
+
+
+def test_stages_share_the_axis_of_a_quantity_and_the_picture_names_its_run(tmp_path: Path) -> None:
+    low = metrics(tmp_path / "a.jsonl", *({"step": n, "reward/pass_rate": 0.02} for n in range(9)))
+    high = metrics(tmp_path / "b.jsonl", *({"step": n, "reward/pass_rate": 0.9} for n in range(9)))
+    run = tmp_path / "my-run"
+    run.mkdir()
+    assert learning_curve({"low": low, "high": high}, run / "curve.svg")
+    texts = re.findall(r"<!-- (.*?) -->", (run / "curve.svg").read_text())
+    assert "my-run" in texts
+    assert texts.count("80") == 2, "the second stage reaches it, and the first has its axis"
 
 
 def test_half_a_line_at_the_end_of_a_running_run_is_left_out(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 import peft
 import pytest
 import torch
+import yaml  # type: ignore[import-untyped]
 
 from assay.cli import explain
 from assay.config.sections import PolicySettings
 from assay.errors import DataError, ModelError, SettingsError
 from assay.policy.load_model import Policy, load_policy
+from assay.train import model_card
 from assay.train.export import export
 from tests.policies import checkpoint
 from tests.policy.test_chat import CHATML, SPECIAL
@@ -239,11 +241,42 @@ def test_the_card_has_data_recipe_intervals_prompt_and_licences_and_no_path_of_t
     export(trained / "first", tmp_path / "out")
     card = (tmp_path / "out/README.md").read_text()
     assert "stage `first`: `drills:train`" in card
-    assert "| runs/mine/first | sft | 1 | 0.0% | 0.0% to " in card
-    assert "rank = 2" in card
+    assert "| mine/first | sft | 1 | 0.0% | 0.0% to " in card
+    folded = re.search(r"<details>\n<summary>Settings of stage first</summary>(.*?)</details>",
+                       card, re.DOTALL)  # fmt: skip
+    assert folded
+    assert "rank = 2" in folded[1]
+    assert not re.search(r"[\"'`]\.{0,2}/", card), "no path, absolute or from a folder"
     assert "model = 'out'\ntokenizer = transformers.AutoTokenizer.from_pretrained(model)" in card
     assert "Base model, random weights: its licence holds" in card
     assert str(trained.parent) not in card
+
+
+def test_the_card_s_header_has_data_licence_and_the_evaluation_for_a_hub(
+    trained: Path, tmp_path: Path
+) -> None:
+    export(trained / "first", tmp_path / "out")
+    header = yaml.safe_load((tmp_path / "out/README.md").read_text().split("---\n")[1])
+    assert header["license"] == "other"
+    assert header["datasets"] == ["drills"]
+    assert header["metrics"] == ["pass@1"]
+    assert "base_model" not in header, "random weights have none"
+    (model,) = header["model-index"]
+    (result,) = model["results"]
+    assert (model["name"], result["dataset"]["type"]) == ("out", "drills")
+    assert (result["metrics"][0]["type"], result["metrics"][0]["value"]) == ("pass@1", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("base", "named"),
+    [("HuggingFaceTB/SmolLM2-135M", "HuggingFaceTB/SmolLM2-135M"), ("/models/mine", None)],
+)
+def test_the_header_names_a_base_model_that_is_on_a_hub_and_no_folder_of_this_machine(
+    base: str, named: str | None, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "run/sft/checkpoints/step_000001"
+    header = yaml.safe_load(model_card._header(checkpoint, "out", base, ["mbpp"]))
+    assert header.get("base_model") == named
 
 
 @pytest.mark.long

@@ -368,3 +368,29 @@ def test_the_text_of_a_token_is_at_its_own_place(
     (shown,) = ViewerAnswers(RunsFolder(tmp_path)).rollout(FILES | place)["turns"]
     assert shown["tokens"] == texts
     assert shown["logprobs"] == [*logprobs]
+
+
+def test_runs_have_the_settings_in_which_they_differ_and_are_finished_at_their_last_step(
+    tmp_path: Path,
+) -> None:
+    for name, steps in (("a", 3), ("b", 9)):
+        stage = make_run(tmp_path / name) / "grpo"
+        text = f'name = "{name}"\nsteps = {steps}\n[algorithm]\nname = "grpo"\n'
+        (stage / "config.toml").write_text(text)
+    runs = {run["name"]: run for run in ViewerAnswers(RunsFolder(tmp_path)).runs({})["runs"]}
+    assert [runs[name]["settings"] for name in "ab"] == [{"steps": 3}, {"steps": 9}]
+    assert [runs[name]["finished"] for name in "ab"] == [True, False]
+
+
+def test_a_run_whose_last_evaluation_is_still_to_come_is_not_finished(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a")
+    (run / "grpo" / "config.toml").write_text('steps = 3\n[evaluate]\ntasks = ["set:test"]\n')
+    assert RunsFolder(tmp_path).runs()["a"].finished
+    (run / "report.json").unlink()
+    assert not RunsFolder(tmp_path).runs()["a"].finished
+
+
+def test_each_list_of_suspects_says_what_to_do(tmp_path: Path) -> None:
+    make_run(tmp_path / "made")
+    for one in ViewerAnswers(RunsFolder(tmp_path)).suspects(FILES):
+        assert len(one["advice"].split()) > 5

@@ -54,6 +54,17 @@ def test_people_get_tables_whose_texts_cannot_write_to_a_terminal(folder: Path) 
     assert not {"\x1b", "\u202e"} & set(text)
 
 
+def test_on_a_terminal_of_80_columns_every_head_is_whole(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["show", str(folder)], env={"COLUMNS": "80"})
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    (heads,) = (number for number, line in enumerate(lines) if line.startswith("stage "))
+    assert lines[heads - 1].split()[:2] == ["reward/", "reward/"]
+    assert lines[heads].split()[:4] == ["stage", "step", "pass_rate", "mean"]
+    assert "policy" in done.stdout
+    assert "…" not in "".join(lines[heads - 1 : heads + 1])
+
+
 def refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 

@@ -90,7 +90,7 @@ function App() {
     </header>
     ${error && html`<p class="problem" role="alert">${error}</p>`}
     ${!name && (view === "curves" ? html`<${Curves} ...${parameters} theme=${shown} />`
-      : html`<${Runs} />`)}
+      : html`<${Runs} ...${parameters} />`)}
     ${name && !ready && !error && html`<p class="note">reading ${name} …</p>`}
     ${name && run && view === "compare" && html`<${Compare} ...${parameters} run=${run}
       key="compare" />`}

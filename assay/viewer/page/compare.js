@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from "./vendor/preact.js";
 import { address, ask, go, useAnswer, useKeys } from "./data.js";
 import { Rollout, wordOf } from "./rollout.js";
-import { Mark, placeOf } from "./parts.js";
+import { Mark, placeOf, useOrder } from "./parts.js";
 import { Lines, diff } from "./diff.js";
 import { plain } from "./text.js";
 
@@ -209,14 +209,24 @@ function StageSuspects({ files, steps }) {
   return html`<section aria-label=${`suspects of ${files.stage}`}>
     <h2>${files.stage} <small>${data && !found.length ? "none" : ""}</small></h2>
     ${error && html`<p class="problem">${error}</p>`}
-    ${found.map(({ why, count, rows }) => html`
-      <h3><b class="alert">${count.toLocaleString("en")}</b> ${why}</h3>
-      <table><thead><tr><th class="number">step</th><th>task</th><th>verdict</th>
-        <th class="number">reward</th><th class="number">checks</th><th>held out</th>
-        <th class="number">tokens</th></tr></thead>
-      <tbody>${rows.map((row) => html`<${SuspectRow} files=${files} row=${row} />`)}</tbody>
-      </table>`)}
+    ${found.map((one) => html`<${SuspectList} key=${one.why} files=${files} ...${one} />`)}
   </section>`;
+}
+
+const SUSPECT_KEYS = {
+  step: (row) => row.step, task: (row) => row.task_id, verdict: (row) => row.verdict,
+  reward: (row) => row.reward, checks: (row) => row.passed, tokens: (row) => row.length,
+};
+
+function SuspectList({ files, why, advice, count, rows }) {
+  const [ordered, head] = useOrder(rows, SUSPECT_KEYS);
+  return html`<h3><b class="alert">${count.toLocaleString("en")}</b> ${why}</h3>
+    <p class="note advice">${advice}</p>
+    <table><thead><tr>${head("step", "number")}${head("task")}${head("verdict")}
+      ${head("reward", "number")}${head("checks", "number")}<th>held out</th>
+      ${head("tokens", "number")}</tr></thead>
+    <tbody>${ordered.map((row) => html`<${SuspectRow} key=${placeOf(row)} files=${files}
+      row=${row} />`)}</tbody></table>`;
 }
 
 function SuspectRow({ files, row }) {

@@ -1,5 +1,5 @@
 // What several views of rollouts share.
-import { html } from "./vendor/preact.js";
+import { html, useState } from "./vendor/preact.js";
 
 /** The mark of a verdict. */
 export function Mark({ row }) {
@@ -8,6 +8,25 @@ export function Mark({ row }) {
   const gap = row.held_out && row.held_out !== "pass";
   const kind = verdict === "pass" ? (gap || row.forgeable ? "doubt" : "pass") : "fail";
   return html`<span class=${`mark ${kind}`}>${verdict.replace("_", " ")}</span>`;
+}
+
+/**
+ * Rows in the order that a click on a head chooses: `keys` maps heads to what their column holds of
+ * a row. Returns the rows, and what makes a head of its name.
+ */
+export function useOrder(rows, keys) {
+  const [{ name: by, sign }, setOrder] = useState({ sign: 1 });
+  const compare = (a, b) => {
+    const [one, other] = [keys[by](a), keys[by](b)];
+    if (one == null || other == null) return (one == null) - (other == null); // without one: last
+    return sign * (typeof one === "string" ? one.localeCompare(other) : one - other);
+  };
+  const head = (name, kind) => html`<th class=${kind}
+    aria-sort=${by !== name ? "none" : sign > 0 ? "ascending" : "descending"}>
+    <button class="sort" onClick=${() => setOrder({ name, sign: by === name ? -sign : 1 })}>
+      ${name}${by === name && html`<span aria-hidden="true">${sign > 0 ? " ▴" : " ▾"}</span>`}
+    </button></th>`;
+  return [keys[by] ? [...rows].sort(compare) : rows, head];
 }
 
 export const placeOf = (row) => `${row.step}.${row.group}.${row.index}`;

@@ -19,11 +19,18 @@ export function short(value) {
   return size >= 1e-3 ? value.toPrecision(3) : value.toExponential(1);
 }
 
-/** A share as a percentage. */
-export const percent = (value) => (value == null ? "–" : `${(100 * value).toFixed(1)} %`);
+/** A share as a percentage; a tie is rounded to the even digit, as in reports and terminals. */
+export function percent(value) {
+  if (value == null) return "–";
+  const hundred = 100 * value;
+  const lower = Math.floor(10 * hundred);
+  const isTie = Number.isInteger(4 * hundred) && !Number.isInteger(2 * hundred);
+  return `${(isTie ? (lower + (lower % 2 ? 1 : 0)) / 10 : hundred).toFixed(1)} %`;
+}
 
-function mean(values) {
-  const reach = Math.floor(values.length / 20);
+/** The mean over `share` of the curve around each value. */
+function mean(values, share) {
+  const reach = Math.floor((values.length * share) / 2);
   return values.map((_, at) => {
     const near = values.slice(Math.max(0, at - reach), at + reach + 1).filter((one) => one != null);
     return near.length ? near.reduce((a, b) => a + b) / near.length : null;
@@ -34,7 +41,9 @@ function mean(values) {
 function labels(format) {
   const number = (value) => String(Number(value.toPrecision(4)));
   const share = (value) => `${Number((100 * value).toPrecision(4))} %`;
-  return (_, ticks) => ticks.map(format === percent ? share : number);
+  const write = format === percent ? share : number;
+  // A log axis leaves some labels out.
+  return (_, ticks) => ticks.map((one) => (one == null ? "" : write(one)));
 }
 
 /** The width of an axis: that of its longest label. */
@@ -66,7 +75,7 @@ function drawIntervals(intervals) {
   };
 }
 
-function options(width, height, series, { intervals, format, onCursor }) {
+function options(width, height, series, { intervals, format, onCursor, log }) {
   const grid = colour("line");
   const few = (data) => data[0].length < 30;
   return {
@@ -74,7 +83,8 @@ function options(width, height, series, { intervals, format, onCursor }) {
     cursor: { drag: { x: true, y: false }, points: { size: 6 } },
     scales: {
       x: { time: false },
-      y: { range: (_, low, high) => (low == null ? [0, 1] : span(low, high, intervals)) },
+      y: log ? { distr: 3 }
+        : { range: (_, low, high) => (low == null ? [0, 1] : span(low, high, intervals)) },
     },
     axes: [
       axis(grid, { size: 24, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500,
@@ -109,26 +119,31 @@ function span(low, high, intervals) {
  * A plot with its title and the newest values: `lines` is `[{name, values}]` over `steps`, with a
  * band from `low` to `high` where there are; `plain` leaves the values out;
  * `intervals` is `[[step, low, high]]`; `exact` values are set, not measured: no mean is drawn.
+ * `smooth` is the share of a curve over which a mean is drawn; on a `log` axis, what is not above 0
+ * is left out.
  */
-export function Plot({ title, steps, lines, intervals, format = short, theme, exact,
-  height = HEIGHT, plain }) {
+export function Plot({ title, steps, lines: measured, intervals, format = short, theme, exact,
+  height = HEIGHT, plain, smooth: share = 0.1, log }) {
   const place = useRef();
   const plot = useRef();
   const [at, setAt] = useState(null);
-  const smooth = !exact && lines.length === 1 && steps.length > 40;
+  const above = (all) => (log && all ? all.map((one) => (one > 0 ? one : null)) : all);
+  const lines = measured.map(({ name, values, low, high }) => ({ name, values: above(values),
+    low: above(low), high: above(high) }));
+  const smooth = share > 0 && !exact && lines.length === 1 && steps.length > 40;
   const drawn = lines.flatMap(({ values, low, high }, n) => {
     const [tone, dash] = [TONES[n % TONES.length], DASHES[Math.floor(n / TONES.length)]];
     if (high) return [{ tone, edge: "high", values: high }, { tone, edge: "low", values: low },
       { tone, dash, values }];
-    return smooth ? [{ tone, faint: true, values }, { tone, values: mean(values) }] : [{ tone,
-      dash, values }];
+    return smooth ? [{ tone, faint: true, values }, { tone, values: mean(values, share) }]
+      : [{ tone, dash, values }];
   });
   const data = [steps, ...drawn.map((one) => one.values)];
-  const shape = `${lines.map((one) => one.name)} ${smooth} ${intervals
+  const shape = `${lines.map((one) => one.name)} ${smooth && share} ${log} ${intervals
     && intervals.length} ${theme}`;
   useEffect(() => {
     const room = () => Math.max(120, place.current.clientWidth);
-    const made = options(room(), height, drawn, { intervals, format, onCursor: setAt });
+    const made = options(room(), height, drawn, { intervals, format, onCursor: setAt, log });
     plot.current = new window.uPlot(made, data, place.current);
     const watch = new ResizeObserver(() => plot.current.setSize({ width: room(), height }));
     watch.observe(place.current);
@@ -161,15 +176,32 @@ export function Swatch({ n }) {
       strokeDasharray: DASHES[Math.floor(n / TONES.length)] }} /></svg>`;
 }
 
-/** A small curve without axes. */
+const SMOOTH = { "no mean": 0, "mean of 10 %": 0.1, "mean of 30 %": 0.3 };
+
+/** How curves are drawn: over how much of them a mean is taken, and on which axes. */
+export function DrawingChoice({ smooth = "0.1", log, change }) {
+  return html`<select aria-label="smoothing" value=${smooth}
+      onChange=${(event) => change({ smooth: event.target.value })}>
+      ${Object.entries(SMOOTH).map(([name, share]) => html`<option
+        value=${share}>${name}</option>`)}
+    </select>
+    <${LogChoice} log=${log} change=${change} />`;
+}
+
+export function LogChoice({ log, change }) {
+  return html`<label class="field"><input type="checkbox" checked=${Boolean(log)}
+    onChange=${() => change({ log: log ? "" : "1" })} />log axes</label>`;
+}
+
+/** A small curve of shares without axes; all have the same scale, from 0 to 1. */
 export function Spark({ values, label }) {
   if (values.length < 2) return html`<span class="muted">–</span>`;
-  const [low, high] = [Math.min(...values), Math.max(...values)];
   const points = values.map((one, at) => {
-    const [x, y] = [at / (values.length - 1), (one - low) / (high - low || 1)];
+    const [x, y] = [at / (values.length - 1), one];
     return `${(120 * x).toFixed(1)},${(23 - 21 * y).toFixed(1)}`;
   });
   return html`<svg class="spark" viewBox="-2 0 124 25" role="img" aria-label=${label}>
+    <line class="track" x1="0" x2="120" y1="23" y2="23" />
     <polyline points=${points.join(" ")} />
     <circle cx="120" cy=${points[points.length - 1].split(",")[1]} r="2" />
   </svg>`;

@@ -35,6 +35,7 @@ export function Rollout({ data, place, run, bare }) {
           advantages.length - 1])}</b>`}</span>`}
       ${(data.tags || []).map(([name, value]) => html`<span class="muted">${plain(name)}:
         ${" "}${plain(value)}</span>`)}
+      <${Usage} turns=${data.turns} />
       ${data.held_out && html`<span>held-out checks: <b class=${data.held_out === "pass" ? ""
         : "alert"}>${data.held_out}</b></span>`}
     </p>
@@ -55,6 +56,17 @@ export function Rollout({ data, place, run, bare }) {
   </article>`;
 }
 
+/** What a rollout took: tokens that the model read and wrote, and the time of its programs. */
+function Usage({ turns }) {
+  const sum = (pick) => turns.reduce((all, turn) => all + (pick(turn) || 0), 0);
+  const count = (value) => value.toLocaleString("en");
+  const read = sum((turn) => turn.prompt_length);
+  const cpu = sum((turn) => turn.cpu_seconds);
+  return html`<span class="muted usage">${read > 0 && `${count(read)} tokens read, `}${count(sum(
+    (turn) => turn.length))} written in ${turns.length} ${turns.length > 1 ? "turns" : "turn"}${
+    cpu > 0 && `, ${cpu.toFixed(3)} s CPU of its programs`}</span>`;
+}
+
 const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
 
 function Turn({ turn, place, mode, many, checks }) {
@@ -73,7 +85,7 @@ function Turn({ turn, place, mode, many, checks }) {
       weights ${turn.version}</small></h3>
       ${coloured ? html`<${Tokens} turn=${turn} by=${mode} />`
         : html`<${LongText} place=${place} turn=${turn.turn} name="completion"
-          value=${turn.completion} code label="completion" />`}
+          value=${turn.completion} code=${same} reply=${!same} label="completion" />`}
       ${mode !== "text" && !coloured && html`<p class="note">this run kept no texts of tokens</p>`}
     </section>
     <${Calls} calls=${turn.calls || []} />

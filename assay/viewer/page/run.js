@@ -1,8 +1,9 @@
 // One run: alerts, evaluations, and the curves of each stage on its own axis.
 import { html, useState } from "./vendor/preact.js";
-import { address } from "./data.js";
-import { Damage, ago } from "./runs.js";
-import { IntervalBar, Plot, percent } from "./plot.js";
+import { address, go } from "./data.js";
+import { Damage, ago, isLive } from "./runs.js";
+import { DrawingChoice, IntervalBar, Plot, percent } from "./plot.js";
+import { useOrder } from "./parts.js";
 import { visible } from "./text.js";
 
 const shares = { format: percent };
@@ -43,15 +44,17 @@ function curve(names, columns) {
   };
 }
 
-export function Run({ run, theme }) {
+export function Run({ run, theme, smooth, log }) {
+  const change = (more) => go("run", { run: run.name, smooth, log, ...more }, true);
   return html`<main>
-    <h1>${run.name} <small>${run.age < 60 && html`<i
-      class="live" />`} changed ${ago(run.age)}</small></h1>
+    <h1>${run.name} <small>${isLive(run) && html`<i
+      class="live" />`}${run.finished && "finished,"} changed ${ago(run.age)}</small></h1>
     <${Damage} lines=${run.damage} />
     <${Alerts} run=${run} />
     ${run.evaluations.length > 0 && html`<${Evaluations} run=${run} />`}
-    ${run.stages.map((stage) => html`<${Stage} run=${run} stage=${stage} theme=${theme}
-      key=${stage.name} />`)}
+    <div class="filters"><${DrawingChoice} smooth=${smooth} log=${log} change=${change} /></div>
+    ${run.stages.map((stage) => html`<${Stage} run=${run} stage=${stage} key=${stage.name}
+      drawing=${{ theme, smooth: smooth == null ? undefined : Number(smooth), log }} />`)}
   </main>`;
 }
 
@@ -64,17 +67,23 @@ function Alerts({ run }) {
   </ul></section>`;
 }
 
+const KEYS = {
+  policy: (one) => one.name, tasks: (one) => one.tasks_spec, "pass@1": (one) => one.pass_at["1"],
+  lost: (one) => one.dropped, tokens: (one) => one.mean_length, "cut off": (one) => one.truncated,
+};
+
 function Evaluations({ run }) {
+  const numbered = run.evaluations.map((one, at) => ({ ...one, at }));
+  const [rows, head] = useOrder(numbered, KEYS);
   return html`<section><h2>Evaluations</h2><table class="stack">
-    <thead><tr><th>policy</th><th>tasks</th><th class="number">pass@1</th><th>95 % interval</th>
-      <th></th><th class="number">lost</th>
-      <th class="number">pass@k</th><th class="number">tokens</th><th class="number">cut off</th>
-        </tr></thead>
-    <tbody>${run.evaluations.map((one, at) => {
+    <thead><tr>${head("policy")}${head("tasks")}${head("pass@1", "number")}<th>95 % interval</th>
+      <th></th>${head("lost", "number")}<th class="number">pass@k</th>${head("tokens", "number")}
+      ${head("cut off", "number")}</tr></thead>
+    <tbody>${rows.map((one) => {
       const { low, high } = one.interval;
       const most = Object.keys(one.pass_at).map(Number).reduce((a, b) => Math.max(a, b));
       return html`<tr>
-        <td><a href=${address("evaluations", { run: run.name, at })}>${one.name}</a></td>
+        <td><a href=${address("evaluations", { run: run.name, at: one.at })}>${one.name}</a></td>
         <td class="muted">${one.tasks_spec}, ${one.tasks} × ${one.samples}</td>
         <td class="number" data-label="pass@1"><b>${percent(one.pass_at["1"])}</b></td>
         <td><${IntervalBar} value=${one.pass_at["1"]} low=${low} high=${high} /></td>
@@ -90,7 +99,7 @@ function Evaluations({ run }) {
   </table></section>`;
 }
 
-function Stage({ run, stage, theme }) {
+function Stage({ run, stage, drawing }) {
   const [all, setAll] = useState(false);
   const { columns } = stage.metrics;
   const steps = columns.step || [];
@@ -116,13 +125,13 @@ function Stage({ run, stage, theme }) {
       </nav></h2>
     <div class="plots">
       ${stage.points.length > 1 && html`<${Plot} key="points" title="evaluation, pass@1"
-        format=${percent} theme=${theme}
+        format=${percent} ...${drawing}
         steps=${stage.points.map((one) => one.step)} lines=${[{ name: "pass@1",
           values: stage.points.map((one) => one.pass) }]}
         intervals=${stage.points.map((one) => [one.step, one.low, one.high])} />`}
-      ${made.map(([title, names, more]) => html`<${Plot} key=${title} title=${title} theme=${theme}
+      ${made.map(([title, names, more]) => html`<${Plot} key=${title} title=${title} ...${drawing}
         ...${curve(names, columns)} ...${more} />`)}
-      ${all && rest.map((name) => html`<${Plot} key=${name} title=${name} theme=${theme}
+      ${all && rest.map((name) => html`<${Plot} key=${name} title=${name} ...${drawing}
         ...${curve([name], columns)} />`)}
     </div>
     ${rest.length > 0 && html`<button class="more" onClick=${() => setAll(!all)}>

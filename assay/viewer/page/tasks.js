@@ -1,7 +1,7 @@
 // Each task over the steps of a stage: how often it was solved, and what it was paid.
 import { html, useState } from "./vendor/preact.js";
 import { address, go, useAnswer } from "./data.js";
-import { FilesChoice, chosenFiles } from "./parts.js";
+import { FilesChoice, chosenFiles, useOrder } from "./parts.js";
 import { Plot, Spark, percent } from "./plot.js";
 import { plain } from "./text.js";
 
@@ -13,6 +13,11 @@ const ORDERS = {
   "solved least": (a, b) => a.share - b.share,
   "solved most": (a, b) => b.share - a.share,
   "seen most": (a, b) => b.steps.length - a.steps.length,
+};
+
+const KEYS = {
+  task: (one) => one.task_id, first: (one) => rate(one.steps[0]), last: (one) =>
+    rate(last(one.steps)), passed: (one) => one.share, steps: (one) => one.steps.length,
 };
 
 function counted(one) {
@@ -28,11 +33,11 @@ export function Tasks({ run, stage, kind, task, theme }) {
   const { data, error } = useAnswer("tasks", files && { ...files, steps });
   const [part, setPart] = useState("");
   const [order, setOrder] = useState("changed most");
+  const fits = ({ task_id: id }) => id.toLowerCase().includes(part.toLowerCase());
+  const [all, head] = useOrder((data || []).filter(fits).map(counted).sort(ORDERS[order]), KEYS);
   if (!files) return html`<main><p class="note">no rollouts yet</p></main>`;
   const one = task && (data || []).find(({ task_id: id }) => id === task);
   if (one) return html`<${Task} files=${files} task=${one} theme=${theme} />`;
-  const fits = ({ task_id: id }) => id.toLowerCase().includes(part.toLowerCase());
-  const all = (data || []).filter(fits).map(counted).sort(ORDERS[order]);
   return html`<main>
     <h1>${run.name} <small>tasks over the steps</small></h1>
     <div class="filters">
@@ -47,9 +52,9 @@ export function Tasks({ run, stage, kind, task, theme }) {
     </div>
     ${error && html`<p class="problem">${error}</p>`}
     ${task && data && html`<p class="note">task ${plain(task)} is not in this stage</p>`}
-    <table><thead><tr><th>task</th><th>pass rate by step</th><th class="number">first</th>
-      <th class="number">last</th><th class="number">passed</th><th class="number">steps</th></tr>
-      </thead>
+    <table><thead><tr>${head("task")}<th>pass rate by step</th>
+      ${head("first", "number")}${head("last", "number")}${head("passed", "number")}
+      ${head("steps", "number")}</tr></thead>
       <tbody>${all.slice(0, DRAWN).map((it) => html`<tr key=${it.task_id}>
         <td class="task"><a href=${address("tasks", { ...files, task: it.task_id })}
           >${plain(it.task_id)}</a></td>

@@ -83,8 +83,23 @@ export function Code({ text }) {
   return html`<pre class="code">${made}</pre>`;
 }
 
+const FENCED = /^[ \t]*(`{3,}|~{3,})[^\n`]*\n([^]*?)(?:^[ \t]*\1[`~]*[ \t]*$|$(?![^]))/gm;
+
+/** A model's reply: its fenced blocks with colours, and what stands between them as prose. */
+export function Reply({ text }) {
+  const parts = [];
+  let end = 0;
+  for (const match of text.matchAll(FENCED)) {
+    const start = match.index + match[0].indexOf("\n") + 1;
+    parts.push(html`<pre>${visible(text.slice(end, start))}</pre>`,
+      html`<${Code} text=${match[2]} />`);
+    end = start + match[2].length;
+  }
+  return html`${parts}<pre>${visible(text.slice(end))}</pre>`;
+}
+
 /** A text of a turn that may be long: the rest is fetched in pieces. */
-export function LongText({ place, turn, name, value, code, label }) {
+export function LongText({ place, turn, name, value, code, reply, label }) {
   const [pieces, setPieces] = useState([]);
   const [busy, setBusy] = useState(false);
   useEffect(() => setPieces([]), [place, turn, name]);
@@ -101,7 +116,9 @@ export function LongText({ place, turn, name, value, code, label }) {
     }
   }
   return html`<div class="long" aria-label=${label}>
-    ${code ? html`<${Code} text=${value.text} />` : html`<pre>${visible(value.text)}</pre>`}
+    ${code && html`<${Code} text=${value.text} />`}
+    ${reply && html`<${Reply} text=${value.text} />`}
+    ${!code && !reply && html`<pre>${visible(value.text)}</pre>`}
     ${pieces.map((one) => html`<pre>${visible(one)}</pre>`)}
     ${left > 0 && html`<button class="more" disabled=${busy || isExported} onClick=${more}>
       ${isExported ? "the export leaves out" : "show more:"} ${left.toLocaleString("en")} characters
