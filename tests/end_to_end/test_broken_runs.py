@@ -8,19 +8,18 @@ import json
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from assay.config.load_settings import load_plan
 from assay.config.warning_names import WarningName
-from assay.errors import MachineError
+from assay.errors import MachineError, UnhealthyError
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import write
 from tests.policies import change_json
 
-pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 SETTINGS = """
 name = "run"
@@ -212,6 +211,7 @@ BROKEN: dict[str, tuple[WarningName, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", BROKEN)
 def test_a_broken_run_is_named_within_ten_steps_with_what_mends_it(
     taught: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, run: str
@@ -226,6 +226,7 @@ def test_a_broken_run_is_named_within_ten_steps_with_what_mends_it(
     assert f"step {events[0]['step']}: {name}: " in caplog.text
 
 
+@pytest.mark.long
 def test_a_rate_that_makes_nan_is_named_and_the_data_type_is_not(
     taught: Path, tmp_path: Path
 ) -> None:
@@ -234,5 +235,35 @@ def test_a_rate_that_makes_nan_is_named_and_the_data_type_is_not(
     assert "float32" not in str(raised.value)
 
 
+@pytest.mark.long
+def test_stop_if_ends_the_run_before_the_step_is_saved_and_names_the_checkpoint(
+    taught: Path, tmp_path: Path
+) -> None:
+    stop = {"stop_if": "flat_rewards", "save__every": 4}
+    with pytest.raises(UnhealthyError, match=r"step 8: flat_rewards: .*step_000004"):
+        warnings(tmp_path, taught, rewards="{ same = {} }", **stop)
+
+
+@pytest.mark.long
 def test_a_healthy_run_is_warned_of_nothing(taught: Path, tmp_path: Path) -> None:
     assert warnings(tmp_path, taught) == []
+
+
+@pytest.mark.long
+def test_the_first_steps_of_the_demo_are_warned_of_nothing(tmp_path: Path) -> None:
+    words = ["--folder", str(tmp_path), "--stages.grpo.steps", "10", "--evaluate.limit", "1"]
+    run_plan(load_plan(ROOT / "recipes" / "demo.toml", [*words, "--stages.sft.epochs", "4"]))
+    assert len((tmp_path / "demo/grpo/metrics.jsonl").read_text().splitlines()) == 10
+    assert not (tmp_path / "demo/grpo/events.jsonl").exists()
+
+
+def test_the_page_has_a_row_for_each_broken_run_and_names_every_warning() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    section = page.split("## Warnings of a run")[1].split("\n## ")[0]
+    cells = [line.split("|")[1:5] for line in section.splitlines() if line.startswith("| ")][1:]
+    rows = {what.strip(): (named.strip(" `"), mends) for what, named, _, mends in cells}
+    assert rows.keys() == {*BROKEN, "NaN"}
+    for what, (name, advice, _) in BROKEN.items():
+        assert rows[what][0] == name
+        assert any(word in rows[what][1] for word in advice.split()), (what, advice)
+    assert {name for name in get_args(WarningName) if f"`{name}`" not in section} == set()
