@@ -18,7 +18,7 @@ from assay.config.warning_names import WarningName
 from assay.errors import UnhealthyError
 from assay.trackers.base import Tracker
 from assay.trackers.jsonl import append_event, keep_steps, read_steps
-from assay.trackers.rules import RULES, WINDOW, History
+from assay.trackers.rules import RULES, WINDOW, RunHistory
 from assay.types import UNJUDGED_CAUSES, Metrics, Rollout, Sample
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class HealthTracker(Tracker):
         self._folder = folder
         self._run = f"{folder.parent.name}/{folder.name}"
         self._posts: list[Thread] = []
-        self._history = History()
+        self._history = RunHistory()
         self._gaps: dict[str, deque[tuple[float, float]]] = {}
         self._stop_if = stop_if
         self._stops: list[str] = []

@@ -34,7 +34,7 @@ CUT, RATE, KL = "rollout/truncated", "reward/pass_rate", "learn/kl_engine"
 ENTROPY, LENGTH, REWARD = "rollout/entropy", "rollout/length", "reward/mean"
 
 
-class History:
+class RunHistory:
     """The metrics of the steps of a run: its first ones, and its newest."""
 
     def __init__(self) -> None:
@@ -84,13 +84,13 @@ class Rule:
     """A warning that is given once."""
 
     name: WarningName
-    check: Callable[[History], str]
+    check: Callable[[RunHistory], str]
     """What is wrong and what helps; empty while nothing is."""
     unless: tuple[WarningName, ...] = ()
     """Warnings that name the cause: after them, this one would only name a consequence."""
 
 
-def wrong_sign(history: History) -> str:
+def wrong_sign(history: RunHistory) -> str:
     """Passing costs more reward than rewards differ by."""
     gains, spread = history.recent("reward/gain_of_passing", RECENT), history.mean("reward/std", 1)
     if not gains or max(gains) >= 0 or fmean(gains) > -spread:
@@ -102,7 +102,7 @@ def wrong_sign(history: History) -> str:
     )
 
 
-def _fall(history: History) -> tuple[float, float] | None:
+def _fall(history: RunHistory) -> tuple[float, float] | None:
     """The pass rate before and after a fall that chance does not explain; None without one.
 
     A two-proportion z-test over groups: completions of one task pass or fail together at worst.
@@ -120,12 +120,12 @@ def _fall(history: History) -> tuple[float, float] | None:
     return None
 
 
-def _reward_rose(history: History) -> bool:
+def _reward_rose(history: RunHistory) -> bool:
     past, recent = history.past(REWARD), history.recent(REWARD, RECENT)
     return bool(past and recent) and fmean(recent) > fmean(past)
 
 
-def _moved(history: History) -> str:
+def _moved(history: RunHistory) -> str:
     """How entropy, lengths and the like have left their own past, in words; empty if they stay."""
     changes = []
     for name, words in {ENTROPY: "entropy", LENGTH: "tokens", CUT: "share cut off"}.items():
@@ -141,7 +141,7 @@ def _moved(history: History) -> str:
     return ", ".join(changes)
 
 
-def collapse(history: History) -> str:
+def collapse(history: RunHistory) -> str:
     """The pass rate fell far below its own past."""
     if not (fall := _fall(history)):
         return _fallen_reward(history)
@@ -154,7 +154,7 @@ def collapse(history: History) -> str:
     return f"{text}; {_lower_rate(history)}"
 
 
-def _fallen_reward(history: History) -> str:
+def _fallen_reward(history: RunHistory) -> str:
     """The same of the reward, where no pass rate tells it: environments report their own."""
     past, recent = history.past(REWARD), history.recent(REWARD, RECENT)
     if not past or not recent or any(history.past(RATE)):
@@ -167,7 +167,7 @@ def _fallen_reward(history: History) -> str:
     return f"the reward fell from {before:.3g} to {after:.3g}; {_lower_rate(history)}"
 
 
-def _lower_rate(history: History) -> str:
+def _lower_rate(history: RunHistory) -> str:
     rate = history.mean("learn/lr", 1)
     lower = f"lower optimizer.lr ({rate:.3g})" if rate else "lower optimizer.lr"
     if moved := _moved(history):
@@ -175,7 +175,7 @@ def _lower_rate(history: History) -> str:
     return f"{lower}, and look at the replies (assay view)"
 
 
-def stale_engine(history: History) -> str:
+def stale_engine(history: RunHistory) -> str:
     """The engine samples with other weights than the learner has, or computes them otherwise."""
     apart = history.mean(KL)
     if apart <= LARGEST_KL:
@@ -194,7 +194,7 @@ def stale_engine(history: History) -> str:
     )
 
 
-def importance_weights(history: History) -> str:
+def importance_weights(history: RunHistory) -> str:
     """Weights of whole completions are far from 1 although engine and learner agree on tokens."""
     spread = history.mean("learn/importance_weight_spread")
     if spread <= LARGEST_SPREAD:
@@ -207,7 +207,7 @@ def importance_weights(history: History) -> str:
     )
 
 
-def frozen(history: History) -> str:
+def frozen(history: RunHistory) -> str:
     """Rewards differ, and yet nothing has a gradient."""
     norms = history.recent("learn/grad_norm", RECENT)
     advantages = history.recent("learn/advantage_std", RECENT)
@@ -223,7 +223,7 @@ def frozen(history: History) -> str:
     )
 
 
-def truncated(history: History) -> str:
+def truncated(history: RunHistory) -> str:
     """Many completions are cut off; they were from the start, or have become longer."""
     share, before = history.mean(CUT), history.start(CUT, RECENT)
     if share <= CUT_OFF or median(history.recent(CUT, WINDOW)) <= CUT_OFF:
@@ -240,7 +240,7 @@ def truncated(history: History) -> str:
     )
 
 
-def no_program(history: History) -> str:
+def no_program(history: RunHistory) -> str:
     """Hardly any completion holds a program that compiles, and hardly any passes."""
     rates = history.recent(RATE, WINDOW)
     if not rates or max(rates) >= TOO_HARD:
@@ -255,12 +255,12 @@ def no_program(history: History) -> str:
     )
 
 
-def _flat(history: History) -> bool:
+def _flat(history: RunHistory) -> bool:
     skipped = history.recent("learn/skipped", WINDOW)
     return bool(skipped) and min(fmean(skipped), median(skipped)) > FLAT
 
 
-def too_hard(history: History) -> str:
+def too_hard(history: RunHistory) -> str:
     """Groups have no differences, because hardly anything passes."""
     rates = history.recent(RATE, WINDOW)
     if not _flat(history) or not rates or max(rates) >= TOO_HARD:
@@ -272,7 +272,7 @@ def too_hard(history: History) -> str:
     )
 
 
-def too_easy(history: History) -> str:
+def too_easy(history: RunHistory) -> str:
     """Groups have no differences, because nearly everything passes."""
     if not _flat(history) or history.mean(RATE) <= TOO_EASY:
         return ""
@@ -282,7 +282,7 @@ def too_easy(history: History) -> str:
     )
 
 
-def flat_rewards(history: History) -> str:
+def flat_rewards(history: RunHistory) -> str:
     """All rewards are equal, although some programs pass and others fail."""
     spreads, rate = history.recent("reward/std", WINDOW), history.mean(RATE)
     if not _flat(history) or not spreads or max(spreads) > 1e-4 or not 0 < rate < 1:
@@ -293,7 +293,7 @@ def flat_rewards(history: History) -> str:
     )
 
 
-def zero_variance(history: History) -> str:
+def zero_variance(history: RunHistory) -> str:
     """The rewards of most groups are equal, and differ between groups."""
     if not _flat(history):
         return ""
@@ -304,7 +304,7 @@ def zero_variance(history: History) -> str:
     )
 
 
-def length_collapse(history: History) -> str:
+def length_collapse(history: RunHistory) -> str:
     """Completions have shrunk."""
     before, after = history.start(LENGTH), history.mean(LENGTH, RECENT)
     if not before or not after or after >= LOWEST_LENGTH * before:
@@ -317,7 +317,7 @@ def length_collapse(history: History) -> str:
     return f"{text}; lower optimizer.lr, or the weight of rewards that pay short ones"
 
 
-def entropy_collapse(history: History) -> str:
+def entropy_collapse(history: RunHistory) -> str:
     """Completions have become nearly the same."""
     before, after = history.start(ENTROPY), history.recent(ENTROPY, RECENT)
     if not before or not after or fmean(after) >= LOWEST_ENTROPY * before:

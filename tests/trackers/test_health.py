@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 from assay.errors import UnhealthyError
+from assay.trackers import Trackers
 from assay.trackers.health import HealthTracker
 from assay.trackers.rules import WINDOW
 from assay.types import Cause, Metrics, Rollout, Task
@@ -180,7 +181,8 @@ def test_importance_weights_far_from_1_are_warned_of_with_the_setting_that_helps
 def test_a_warning_that_stop_if_names_ends_the_run_after_its_step_and_others_do_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = HealthTracker(tmp_path, start_step=0, stop_if=["truncated"])
+    health = HealthTracker(tmp_path, start_step=0, stop_if=["truncated"])
+    tracker = Trackers({"health": health})
     tracker.track(1, SOUND | {"rollout/failed": 3.0})
     assert "step 1: lost: " in caplog.text
     for step in range(2, WINDOW):

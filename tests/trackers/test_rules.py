@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from assay.config.warning_names import WarningName
-from assay.trackers.rules import RULES, History
+from assay.trackers.rules import RULES, RunHistory
 from assay.types import Metrics
 
 GROUPS = 8
@@ -32,7 +32,7 @@ MISSING = ("reward/gain_of_passing", "learn/kl_engine", "learn/importance_weight
 
 def first_warnings(*steps: Metrics) -> list[tuple[int, str, str]]:
     """Step, name and text of each warning that a run of these steps gives."""
-    history, given = History(), dict[str, tuple[int, str, str]]()
+    history, given = RunHistory(), dict[str, tuple[int, str, str]]()
     for step, metrics in enumerate(steps, 1):
         history.add(metrics)
         for rule in RULES:
