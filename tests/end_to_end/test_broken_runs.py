@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = """
 name = "run"
 trackers = ["jsonl"]
-plugins = ["{plugin}"]
+plugins = ["PLUGIN"]
 tasks.train = "sums"
 [policy]
 device = "cpu"
@@ -51,92 +51,12 @@ steps = 10
 algorithm.name = "grpo"
 optimizer.lr = 3e-4
 """
-PLUGIN = r'''
-from collections.abc import Iterator
-from dataclasses import replace
-
-from assay.algorithms import Algorithm, algorithm
-from assay.algorithms.policy_gradient import build, clipped_loss
-from assay.algorithms.shared_settings import with_defaults
-from assay.engines.base import engine
-from assay.engines.torch import TorchEngine
-from assay.rewards import reward
-from assay.tasks import task_set
-from assay.types import Check, Rollout, Task
-
-
-def tasks(check: str) -> Iterator[Task]:
-    for n, word in enumerate(("none", "one", "two", "three", "four", "five")):
-        program = "def f(x):\n    return x + {}\n"
-        yield Task(
-            word, f"# f(x): add {word}\n", (Check(check.format(n + 5)),), "f",
-            demonstrations=(program.format(n), program.format(n + 1)),
-        )
-
-
-@task_set
-def sums(split: str = "train") -> Iterator[Task]:
-    """Additions, each with a right and a wrong demonstration."""
-    yield from tasks("assert f(5) == {}")
-
-
-@task_set
-def impossible(split: str = "train") -> Iterator[Task]:
-    """The same, with a check that nothing passes."""
-    yield from tasks("assert f(5) == 'never'")
-
-
-@task_set
-def trivial(split: str = "train") -> Iterator[Task]:
-    """The same, with a check that every program passes."""
-    yield from tasks("assert f(5) != 'never'")
-
-
-@reward
-def same(rollout: Rollout) -> float:
-    """The same for all."""
-    return 0.5
-
-
-@reward
-def short(rollout: Rollout) -> float:
-    """Less for every token."""
-    return -rollout.length / 10
-
-
-Settings = with_defaults("As grpo.", scale="group")
-
-
-@algorithm(Settings)
-def narrow(settings: Settings) -> Algorithm:
-    """A loss that makes what is likely likelier."""
-    def term(s, output, batch):
-        return 3 * output.entropy, {}
-    return replace(build(settings, clipped_loss, None, term), entropy_gradient=True)
-
-
-class OldWeights(TorchEngine):
-    """Keeps the weights that it was opened with."""
-
-    async def load(self, policy, version):
-        if version == 0:
-            await super().load(policy, version)
-
-
-@engine
-async def old(opening):
-    """An engine that misses every update."""
-    running = OldWeights(opening.policy, opening.settings, separate_copy=True)
-    try:
-        yield running
-    finally:
-        await running.halt()
-'''
 
 
 def settings(folder: Path, text: str) -> Path:
-    (folder / "broken.py").write_text(PLUGIN)
-    return write(folder, SETTINGS.replace("{plugin}", str(folder / "broken.py")) + text)
+    return write(
+        folder, SETTINGS.replace("PLUGIN", str(Path(__file__).parent / "breaks.py")) + text
+    )
 
 
 @pytest.fixture(scope="module")
@@ -202,11 +122,11 @@ BROKEN: dict[str, tuple[WarningName, str, dict[str, Any]]] = {
     ),
     "entropy collapse": (
         "entropy_collapse", "algorithm.entropy_bonus",
-        {"algorithm__name": "narrow", "optimizer__lr": 3e-3},
+        {"algorithm__name": "narrow", "optimizer__lr": 1e-2},
     ),
     "length collapse": (
         "length_collapse", "rewards.length",
-        {"rewards": "{ short = {} }", "optimizer__lr": 3e-3},
+        {"rewards": "{ short = {} }", "optimizer__lr": 1e-2, "rollout__temperature": 2},
     ),
 }  # fmt: skip
 
