@@ -102,8 +102,17 @@ def wrong_sign(history: RunHistory) -> str:
     )
 
 
-def _fall(history: RunHistory) -> tuple[float, float] | None:
-    """The pass rate before and after a fall that chance does not explain; None without one.
+@dataclass(frozen=True, slots=True)
+class _Fall:
+    """The pass rate before and after a fall, which so many newest steps show."""
+
+    before: float
+    after: float
+    steps: int
+
+
+def _fall(history: RunHistory) -> _Fall | None:
+    """A fall of the pass rate that chance does not explain; None without one.
 
     A two-proportion z-test over groups: completions of one task pass or fail together at worst.
     """
@@ -116,26 +125,28 @@ def _fall(history: RunHistory) -> tuple[float, float] | None:
         pooled = (before * len(past) + after * steps) / (len(past) + steps)
         error = sqrt(pooled * (1 - pooled) / max(groups, 1.0) * (1 / len(past) + 1 / steps))
         if before - after > CERTAIN * error:
-            return before, after
+            return _Fall(before, after, steps)
     return None
 
 
-def _reward_rose(history: RunHistory) -> bool:
-    past, recent = history.past(REWARD), history.recent(REWARD, RECENT)
+def _reward_rose(history: RunHistory, steps: int = RECENT) -> bool:
+    past, recent = history.past(REWARD, steps), history.recent(REWARD, steps)
     return bool(past and recent) and fmean(recent) > fmean(past)
 
 
-def _moved(history: RunHistory) -> str:
-    """How entropy, lengths and the like have left their own past, in words; empty if they stay."""
+def _moved(history: RunHistory, steps: int) -> str:
+    """How entropy, lengths and the like have left their own past in the newest `steps`, in words;
+    empty if they stay.
+    """
     changes = []
     for name, words in {ENTROPY: "entropy", LENGTH: "tokens", CUT: "share cut off"}.items():
-        past, recent = history.past(name), history.recent(name, RECENT)
+        past, recent = history.past(name, steps), history.recent(name, steps)
         if past and recent:
             before, after = fmean(past), fmean(recent)
             low, high = sorted((before, after))
             if high > 2 * low and high - low > 0.05:
                 changes.append(f"{words} {before:.3g} to {after:.3g}")
-    every = [*history.past("learn/ratio_max"), *history.recent("learn/ratio_max", RECENT)]
+    every = [*history.past("learn/ratio_max"), *history.recent("learn/ratio_max", 1)]
     if every and max(every) > LARGEST_RATIO:
         changes.append(f"largest ratio {max(every):.3g}")
     return ", ".join(changes)
@@ -145,13 +156,13 @@ def collapse(history: RunHistory) -> str:
     """The pass rate fell far below its own past."""
     if not (fall := _fall(history)):
         return _fallen_reward(history)
-    text = f"the pass rate fell from {fall[0]:.1%} to {fall[1]:.1%}"
-    if _reward_rose(history):
+    text = f"the pass rate fell from {fall.before:.1%} to {fall.after:.1%}"
+    if _reward_rose(history, fall.steps):
         return (
             f"{text} while the reward rose: something else than passing pays more; lower the weight"
             " of the other terms in [rewards]"
         )
-    return f"{text}; {_lower_rate(history)}"
+    return f"{text}; {_lower_rate(history, fall.steps)}"
 
 
 def _fallen_reward(history: RunHistory) -> str:
@@ -164,13 +175,13 @@ def _fallen_reward(history: RunHistory) -> str:
     before, after = fmean(past), fmean(recent)
     if not spread or before - after <= max(CERTAIN * error, fmean(spread)):
         return ""
-    return f"the reward fell from {before:.3g} to {after:.3g}; {_lower_rate(history)}"
+    return f"the reward fell from {before:.3g} to {after:.3g}; {_lower_rate(history, RECENT)}"
 
 
-def _lower_rate(history: RunHistory) -> str:
+def _lower_rate(history: RunHistory, steps: int) -> str:
     rate = history.mean("learn/lr", 1)
     lower = f"lower optimizer.lr ({rate:.3g})" if rate else "lower optimizer.lr"
-    if moved := _moved(history):
+    if moved := _moved(history, steps):
         return f"the updates moved the policy too far ({moved}): {lower}"
     return f"{lower}, and look at the replies (assay view)"
 
@@ -241,13 +252,13 @@ def truncated(history: RunHistory) -> str:
 
 
 def no_program(history: RunHistory) -> str:
-    """Hardly any completion holds a program that compiles, and hardly any passes."""
+    """Completions come to their end and hold no program that compiles, and hardly any passes."""
     rates = history.recent(RATE, WINDOW)
     if not rates or max(rates) >= TOO_HARD:
         return ""
     share = sum(history.share(f"verdict/{verdict}") for verdict in ("no_code", "compile"))
-    if share <= NO_PROGRAM:
-        return ""
+    if share - history.mean(CUT) <= NO_PROGRAM:
+        return ""  # what is cut off holds no program either
     return (
         f"{share:.0%} of the completions hold no program that compiles: is the prompt in the form"
         " that the model knows? See `assay show-prompt`, policy.chat and prompt.template; a base"
@@ -336,8 +347,8 @@ RULES = (
     Rule("collapse", collapse, unless=("wrong_sign",)),
     Rule("stale_engine", stale_engine),
     Rule("importance_weights", importance_weights, unless=("stale_engine",)),
-    Rule("truncated", truncated, unless=("collapse",)),
     Rule("no_program", no_program, unless=("collapse", "wrong_sign", "length_collapse")),
+    Rule("truncated", truncated, unless=("collapse", "no_program")),
     Rule("entropy_collapse", entropy_collapse,
          unless=("collapse", "wrong_sign", "length_collapse")),
     Rule("too_hard", too_hard,

@@ -73,12 +73,13 @@ def narrow(settings: PolicyGradientSettings) -> Algorithm:
 
 
 class OldWeights(TorchEngine):
-    """Keeps the weights that it was opened with."""
+    """Keeps the weights that it was opened with, and says that it has the newest."""
 
     async def load(self, policy: Policy, version: int) -> None:
         """Load only the first weights."""
         if version == 0:
             await super().load(policy, version)
+        self.version = version
 
 
 @engine

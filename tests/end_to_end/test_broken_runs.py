@@ -35,15 +35,15 @@ layers = 1
 heads = 2
 [rollout]
 tasks_per_step = 6
-group_size = 4
+group_size = 8
 max_tokens = 24
 """
 SFT = """
 [stages.sft]
-steps = 40
+steps = 120
 algorithm.name = "sft"
 dataset.batch_size = 12
-optimizer = { lr = 2e-2, schedule = "linear", warmup_steps = 2 }
+optimizer = { lr = 1e-2, schedule = "linear", warmup_steps = 5 }
 """
 RL = """
 [stages.rl]
