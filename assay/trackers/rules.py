@@ -252,17 +252,21 @@ def truncated(history: RunHistory) -> str:
 
 
 def no_program(history: RunHistory) -> str:
-    """Completions come to their end and hold no program that compiles, and hardly any passes."""
+    """Hardly any completion passes, and most hold no program, or one that is whole and does not
+    compile.
+    """
     rates = history.recent(RATE, WINDOW)
     if not rates or max(rates) >= TOO_HARD:
         return ""
-    share = sum(history.share(f"verdict/{verdict}") for verdict in ("no_code", "compile"))
-    if share - history.mean(CUT) <= NO_PROGRAM:
-        return ""  # what is cut off holds no program either
+    empty, cut = history.share("verdict/no_code"), history.mean(CUT)
+    share = empty + history.share("verdict/compile")
+    if max(empty, share - cut) <= NO_PROGRAM:
+        return ""  # a program that is cut off does not compile either
+    longer = "; where their program is cut off, raise rollout.max_tokens" if cut > CUT_OFF else ""
     return (
         f"{share:.0%} of the completions hold no program that compiles: is the prompt in the form"
         " that the model knows? See `assay show-prompt`, policy.chat and prompt.template; a base"
-        " model needs SFT first"
+        f" model needs SFT first{longer}"
     )
 
 

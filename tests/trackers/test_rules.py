@@ -93,6 +93,10 @@ BROKEN: dict[str, tuple[list[Metrics], str, str]] = {
     "the prompt is not in the model's chat template": (
         [without(HEALTHY | FAILED | {"verdict/no_code": 0.9})] * 10, "no_program", "policy.chat",
     ),
+    "the prompt is in another form, and the model rambles on": (
+        [without(HEALTHY | FAILED | {"verdict/no_code": 0.9, "rollout/truncated": 0.95})] * 10,
+        "no_program", "prompt.template",
+    ),
     "the engine keeps old weights": (
         [step(learn__kl_engine=0.004 * n * n) for n in range(10)], "stale_engine", "restart",
     ),
