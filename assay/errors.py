@@ -5,7 +5,8 @@ AssayError
 │   ├── SettingsError    an unknown or impossible setting
 │   ├── DataError        a missing file, a malformed row, a task without tests
 │   │   └── NotInstalledError  a tool that a task's programs or tests need
-│   └── ModelError       a model directory that cannot be used
+│   ├── ModelError       a model directory that cannot be used
+│   └── UnhealthyError   training gives a warning that `stop_if` names
 └── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit 3
     ├── SandboxError     the judge cannot be started or kept alive
     ├── RolloutLostError one rollout is lost; the others go on
@@ -50,6 +51,10 @@ class NotInstalledError(DataError):
 
 class ModelError(UserError):
     """A model or tokenizer cannot be loaded."""
+
+
+class UnhealthyError(UserError):
+    """Training gives a warning that the settings say to stop at."""
 
 
 class MachineError(AssayError):

@@ -406,8 +406,13 @@ MORE_ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "--steps -3: setting 'steps' = -3 must be greater than 0", 2),
     ("train run.toml --rollout.temperature 0", {},
      "--rollout.temperature 0: setting 'rollout.temperature' = 0 must be greater than 0", 2),
-    ("train run.toml --rollout.top_p 1.5", {},
-     "--rollout.top_p 1.5: setting 'rollout.top_p' = 1.5 must be less than or equal to 1", 2),
+    ("train run.toml --rollout.top_p 0.9", {},
+     "--rollout.top_p 0.9: unknown setting 'rollout.top_p': assay has no sampling from only some"
+     " tokens in training: the learner computes probabilities over all of them, so that the first"
+     " ratio would be the share that is kept and not 1; omit it (`evaluate.top_p` exists)", 2),
+    ("train run.toml --stop_if colapse", {},
+     "--stop_if colapse: setting 'stop_if' names no warning: 'colapse'; did you mean 'collapse'?",
+     2),
     ("train run.toml --rollout.group_size 1", {},
      "stage 'grpo': with rollout.tasks_per_step = 32 and rollout.group_size = 1 every advantage of"
      " grpo is 0, whatever the rewards; raise rollout.group_size", 2),

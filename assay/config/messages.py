@@ -71,7 +71,7 @@ def _hint(name: str, options: list[str]) -> str:
     others = ((says, ours, names) for says, table in tables for ours, names in table.items())
     if not any(is_one_edit(name, option) for option in options):
         for says, ours, names in others:
-            if last in names:
+            if last in names or name in names:
                 return f": assay {says} {ours}"
         if moved := [key for key in all_keys() if key.rpartition(".")[2] == last and key != name]:
             return f"; did you mean {' or '.join(map(repr, moved))}?"

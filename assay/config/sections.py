@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from assay.config.generation import EngineSettings, PromptSettings
 from assay.config.model_names import TINY
 from assay.config.section import Section
+from assay.config.warning_names import WarningName
+from assay.suggestions import suggest
 
 NAME = r"^\w[\w.\-]*$"
 """Runs and stages are named after their folders."""
@@ -129,14 +131,6 @@ class RolloutSettings(Section):
     """Longest completion in tokens."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature. The learner uses the same."""
-    top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus sampling; 1 turns it off. Below 1, rollouts are slightly off-policy: the learner
-    computes probabilities over all tokens."""
-    top_k: int = Field(0, ge=0)
-    """Sample from the k most likely tokens; 0 turns it off. Off-policy like `top_p`."""
-    min_p: float = Field(0.0, ge=0, lt=1)
-    """Drop tokens less likely than this share of the most likely one; 0 turns it off. Off-policy
-    like `top_p`."""
     max_staleness: int = Field(0, ge=0)
     """Weight updates that a rollout may lag behind the learner. 0 is synchronous (on-policy); from
     1 on asynchronous: the engine generates during training."""
@@ -295,6 +289,9 @@ class RunSettings(Section):
     languages."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
+    stop_if: tuple[str, ...] = ()
+    """Warnings that end the run with exit code 2, such as `["collapse", "stale_engine"]`:
+    troubleshooting.md. The step that gives one is not saved."""
     dashboard: DashboardSettings = DashboardSettings()
     """Project on W&B and trackio."""
     algorithm: dict[str, Any] = Field({})
@@ -325,6 +322,16 @@ class RunSettings(Section):
     """How the policy is evaluated. Absent: no evaluation."""
     save: SaveSettings = SaveSettings()
     """Checkpoints during training."""
+
+    @field_validator("stop_if")
+    @classmethod
+    def _warnings_exist(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in get_args(WarningName):
+                raise ValueError(
+                    f"names no warning: {name!r}; {suggest(name, get_args(WarningName))}"
+                )
+        return names
 
     def _require_all(self) -> None:
         """Raises ValueError that names all settings without a default, each with an example."""

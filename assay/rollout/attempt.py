@@ -137,6 +137,16 @@ async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: in
     return talk.rollout
 
 
+def _remedy(version: int) -> str:
+    """What helps where the weights after step `version` give no finite log-probability."""
+    if version:
+        return f" with the weights after step {version}; lower optimizer.lr"
+    return (
+        " before the first step; compute in float32 where policy.dtype or engine.dtype is"
+        " bfloat16, or take another model or engine"
+    )
+
+
 class Dialogue:
     """A rollout in progress, as its environment sees it."""
 
@@ -197,8 +207,7 @@ class Dialogue:
                 request.lose(completion.length)
             raise MachineError(
                 f"the engine ({type(context.engine).__name__}) gave a log-probability that is not a"
-                f" finite number (task {self.task.id}); check the model in float32 (policy.dtype,"
-                " engine.dtype), or take another engine"
+                f" finite number (task {self.task.id}){_remedy(completion.version)}"
             )
         context.generation.count += completion.length
         return completion

@@ -136,6 +136,14 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     if not scored:
         return metrics
     count, lengths = len(scored), [rollout.length for rollout, _ in scored]
+    gains = [gain for group in groups if (gain := _gain_of_passing(group)) is not None]
+    sampled = [
+        logprob
+        for rollout, _ in scored
+        for turn in rollout.turns
+        if turn.learned
+        for logprob in turn.completion.logprobs
+    ]
     totals = [score.total for _, score in scored]
     for term in dict.fromkeys(chain.from_iterable(score.parts for _, score in scored)):
         values = [score.parts.get(term, 0.0) for _, score in scored]
@@ -146,6 +154,7 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
         "reward/std": pstdev(totals),
         "reward/pass_rate": sum(map(sum, passes)) / count,
         "reward/pass@k": fmean(any(group) for group in passes if group),
+        "rollout/groups": float(sum(any(r.score for r in group) for group in groups)),
         "rollout/length": fmean(lengths),
         "rollout/length_min": float(min(lengths)),
         "rollout/length_max": float(max(lengths)),
@@ -154,8 +163,22 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
         "rollout/forgeable": fmean(is_forgeable(rollout) for rollout, _ in scored),
         "rollout/turns": sum(len(rollout.turns) for rollout, _ in scored) / count,
     }
+    metrics |= {"reward/gain_of_passing": fmean(gains)} if gains else {}
+    metrics |= {"rollout/entropy": -fmean(sampled)} if sampled else {}
     verdicts = Counter(rollout.execution.verdict for rollout, _ in scored if rollout.execution)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}
+
+
+def _gain_of_passing(group: Sequence[Rollout]) -> float | None:
+    """The mean reward of the rollouts of a group that pass, less that of those that fail; None
+    where all pass or all fail.
+    """
+    rewards: dict[bool, list[float]] = {True: [], False: []}
+    for rollout in group:
+        if rollout.score is not None:
+            rewards[rollout.passed].append(rollout.score.total)
+    passes, failures = rewards[True], rewards[False]
+    return fmean(passes) - fmean(failures) if passes and failures else None
 
 
 def token_balance(

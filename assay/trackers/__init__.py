@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from assay.config.sections import RunSettings, TrackerName
-from assay.errors import SettingsError
+from assay.errors import SettingsError, UnhealthyError
 from assay.progress import Progress
 from assay.trackers.base import Tracker
 from assay.trackers.console import open_console
@@ -46,6 +46,8 @@ class Trackers(Tracker):
         for name, tracker in self._trackers.items():
             try:
                 call(tracker)
+            except UnhealthyError:  # the user's wish, and of the last tracker
+                raise
             except Exception as error:  # noqa: BLE001  a full disk or an offline dashboard must not end hours of training
                 if name not in self._broken:
                     log.warning(
@@ -61,8 +63,9 @@ def open_trackers(
     settings: RunSettings, folder: Path, progress: Progress, *, start_step: int, total_steps: int,
     tokens: Callable[[], Sequence[bytes]] | None = None,
 ) -> Trackers:  # fmt: skip
-    """Open `settings.trackers` in a stage's folder, and one that warns of unhealthy training.
-    `tokens` gives the bytes of each token id; None where nothing is generated.
+    """Open `settings.trackers` in a stage's folder, and one that warns of unhealthy training and
+    ends it where `settings.stop_if` says so. `tokens` gives the bytes of each token id; None where
+    nothing is generated.
 
     Entries after `start_step`, the last step done, are deleted. Raises SettingsError for a missing
     package or a folder that cannot be written to; then all trackers are closed again.
@@ -95,4 +98,5 @@ def open_trackers(
                 ) from error
             opened.callback(trackers[name].close)
         opened.pop_all()
-    return Trackers({**trackers, "health": HealthTracker(folder, start_step=start_step)})
+    health = HealthTracker(folder, start_step=start_step, stop_if=settings.stop_if)
+    return Trackers({**trackers, "health": health})

@@ -1,31 +1,45 @@
 """Progress of a stage on the console: a bar in a terminal, lines in a file or pipe."""
 
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from itertools import accumulate
 
 from assay.progress import Progress
 from assay.trackers.base import Tracker
 from assay.types import Metrics
 
 SHOWN = {
-    "reward/pass_rate": "pass {:.1%}",
     "rollout/failed": "lost {:.0f}",
-    "rollout/length": "tokens {:.0f}",
+    "reward/mean": "reward {:.2f}",
+    "rollout/zero_variance_groups": "zero-var {:.0%}",
+    "rollout/truncated": "cut {:.0%}",
+    "rollout/entropy": "entropy {:.2g}",
+    "learn/kl_engine": "KL {:.0e}",
+    "learn/grad_norm": "grad {:.2g}",
     "loss": "loss {:.3g}",
+    "learn/lr": "lr {:.1e}",
+    "reward/pass_rate": "pass {:.1%}",
     "evaluate/pass@1": "evaluation: pass@1 {:.1%}",
     "evaluate/reward": "reward {:.3f}",
     "evaluate/lost": "lost {:.0f}",
+    "rollout/length": "tokens {:.0f}",
     "evaluate/length": "tokens {:.0f}",
     "time/generate": "generate {:.1f} s",
     "time/judge": "judge {:.1f} s",
     "time/learn": "learn {:.1f} s",
 }
-"""The metrics that the console shows, in order."""
+"""The metrics that the console shows, in order; 80 columns hold those of RL up to the learning
+rate."""
 LOST = ("rollout/failed", "evaluate/lost")
 """Metrics that are shown unless they are 0."""
+OF_RL = "reward/mean"
+"""Where it is, the loss is not shown: of a policy gradient its size says nothing."""
 GAP = "held_out/gap/"
 """How the metrics begin that are shown for each family of tasks."""
+BETWEEN = "  "
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -52,7 +66,7 @@ class BarTracker(Tracker):
             self._progress.say(line, result=True)
         else:
             self._progress.advance()
-            self._progress.note = _numbers(metrics)
+            self._progress.note = _numbers(metrics, shutil.get_terminal_size().columns - 1)
             self._newest = line
 
     def close(self) -> None:
@@ -96,11 +110,21 @@ def _is_evaluation(metrics: Metrics) -> bool:
     return any(name.startswith("evaluate/") for name in metrics)
 
 
-def _numbers(metrics: Metrics) -> str:
+def _numbers(metrics: Metrics, columns: int = 0) -> str:
+    """The metrics in words; with `columns`, the first of them that fit."""
     gaps = {name: f"{name.removeprefix('held_out/')} {{:.1%}}" for name in metrics if GAP in name}
-    formats = SHOWN | dict(sorted(gaps.items()))
-    return "  ".join(
-        shape.format(metrics[name])
-        for name, shape in formats.items()
-        if name in metrics and (metrics[name] or name not in LOST)
-    )
+    hidden = [name for name in LOST if not metrics.get(name)]
+    hidden += ["loss"] if OF_RL in metrics else []
+    words = [
+        _short(shape.format(metrics[name]))
+        for name, shape in (SHOWN | dict(sorted(gaps.items()))).items()
+        if name in metrics and name not in hidden
+    ]
+    widths = accumulate(len(word) + len(BETWEEN) for word in words)
+    count = sum(width - len(BETWEEN) <= (columns or width) for width in widths)
+    return BETWEEN.join(words[:count])
+
+
+def _short(word: str) -> str:
+    """`3e-4` for `3.0e-04`."""
+    return re.sub(r"(?:\.0)?e([+-])0?", r"e\1", word)

@@ -25,6 +25,12 @@ def keep_steps(file: Path, last: int) -> list[str]:
     return before
 
 
+def read_steps(file: Path) -> list[Metrics]:
+    """The metrics of each step in a metrics.jsonl; none if there is no file."""
+    lines = source_lines(read_bytes(file).decode()) if file.exists() else []
+    return [{k: n for k, n in json.loads(line).items() if n is not None} for line in lines]
+
+
 def append_event(folder: Path, step: int, event: str, text: str) -> dict[str, Any]:
     """Append an event after `step` steps to the events.jsonl of a stage; returns it."""
     row = {"step": step, "event": event, "text": text, "time": time.time()}

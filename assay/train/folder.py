@@ -22,7 +22,7 @@ from torch import Tensor
 from assay.config.load_settings import dump
 from assay.config.sections import RunSettings
 from assay.config.toml_files import Table, absolute, flat, saved_model, saved_settings
-from assay.errors import AssayError, MachineError, SettingsError, TrainingError
+from assay.errors import AssayError, MachineError, SettingsError, TrainingError, UnhealthyError
 from assay.files import (
     by_step,
     lock,
@@ -45,8 +45,8 @@ from assay.train.sources import Source
 from assay.types import Metrics
 
 MAY_CHANGE = (
-    "evaluate", "save", "trackers", "dashboard", "learner", "policy.gradient_checkpointing",
-    "judge.slots", "judge.allow_weak_isolation", "judge.servers",
+    "evaluate", "save", "trackers", "stop_if", "dashboard", "learner",
+    "policy.gradient_checkpointing", "judge.slots", "judge.allow_weak_isolation", "judge.servers",
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
     "engine.weights_folder",
 )  # fmt: skip
@@ -300,6 +300,10 @@ class StageFolder:
         except (OSError, SafetensorError) as full:
             return TrainingError(f"{message}; its batches could not be saved: {one_line(full)}")
         return TrainingError(f"{message}; its batches are in {self.path / 'not_finite'}")
+
+    def explain_stop(self, error: UnhealthyError) -> UnhealthyError:
+        """The error with the last checkpoint named."""
+        return UnhealthyError(f"{error}; `stop_if` ends the run here, and {self._left()}")
 
     def explain_disk(self, error: OSError) -> AssayError:
         """The error with the last checkpoint named."""

@@ -146,7 +146,8 @@ class Learner:
         steps: list[Metrics] = []
         for _ in range(self.algorithm.epochs):
             steps = [self._gradient_step(part, step) for part in shares]
-        return {"loss": 0.0} | combined(steps, fmean)
+        nothing = {"loss": 0.0, "grad_norm": 0.0}  # of a step whose samples have no gradient
+        return nothing | combined(steps, fmean)
 
     def _add_logprobs(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with old log-probabilities and values, and those of the reference, if needed.

@@ -16,7 +16,7 @@ from assay.config.sections import RunSettings
 from assay.engines.base import sampling_of
 from assay.engines.open_engine import open_engine
 from assay.environments import Environment
-from assay.errors import TrainingError
+from assay.errors import TrainingError, UnhealthyError
 from assay.evaluate.benchmark import benchmarks_of, run_benchmark
 from assay.evaluate.report import (
     Evaluation,
@@ -264,6 +264,8 @@ async def open_run(
             yield run
         except TrainingError as error:
             raise folder.explain(error) from error
+        except UnhealthyError as error:
+            raise folder.explain_stop(error) from error
         except OSError as error:
             raise folder.explain_disk(error) from error
 

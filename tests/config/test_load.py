@@ -441,12 +441,12 @@ def test_files_that_a_named_recipe_reads_lie_in_the_working_directory() -> None:
 
 
 def test_a_mistake_is_found_in_the_file_on_the_line_that_makes_it(tmp_path: Path) -> None:
-    base = write(tmp_path, MINIMAL + "[rollout]\ntop_p = 0.5\ngrop = 4\n", "base.toml")
-    file = write(tmp_path, 'base = "base.toml"\n[stages.a.rollout]\ntop_p = [\n  3,\n]\n')
+    base = write(tmp_path, MINIMAL + "[rollout]\ntemperature = 0.5\ngrop = 4\n", "base.toml")
+    file = write(tmp_path, 'base = "base.toml"\n[stages.a.rollout]\ntemperature = [\n  3,\n]\n')
     assert refusal(base).startswith(f"{base}, line 8: unknown setting 'rollout.grop'")
     assert refusal(file).startswith((f"{file}, line 5: ", f"{base}, line 8: "))
-    assert refusal(file, ["--stages.a.rollout.top_p", "2"]).startswith(
-        ("--stages.a.rollout.top_p 2: ", f"{base}, line 8: ")
+    assert refusal(file, ["--stages.a.rollout.temperature", "2"]).startswith(
+        ("--stages.a.rollout.temperature 2: ", f"{base}, line 8: ")
     )
 
 
@@ -467,6 +467,9 @@ def test_what_other_trainers_call_a_setting_leads_to_its_name_here() -> None:
         ("learner.cpu_offload", "offload to the CPU: use more ranks"),
         ("engine.enable_sleep_mode", "servers that sleep while the learner uses their GPU"),
         ("pipeline_parallel_size", "pipeline parallelism: use more ranks"),
+        ("rollout.top_p", "sampling from only some tokens in training: the learner computes"),
+        ("rollout.top_k", "sampling from only some tokens in training"),
+        ("rollout.min_p", "sampling from only some tokens in training"),
     ],
 )
 def test_what_other_trainers_have_and_assay_has_not_is_refused_by_name(
@@ -482,6 +485,7 @@ def test_no_setting_that_assay_has_is_said_to_be_absent() -> None:
     absent = [name for names in others["has no"].values() for name in names]
     theirs = {name for names in others["calls it"].values() for name in names}
     assert len(absent) == len(set(absent))
+    assert not {*absent} & {*all_keys()}
     assert not {*absent} & (ours | theirs)
 
 
@@ -663,3 +667,10 @@ def test_a_mark_of_the_encoding_is_no_part_of_a_settings_file(tmp_path: Path) ->
     file.write_bytes('name = "mine"'.encode("utf-16"))
     with pytest.raises(SettingsError, match="not UTF-8 text"):
         load_plan(file)
+
+
+def test_a_typo_in_stop_if_is_refused_with_the_name_that_it_means(tmp_path: Path) -> None:
+    said = refusal(write(tmp_path, MINIMAL), ["--stop_if", "colapse"])
+    assert "'stop_if' names no warning: 'colapse'; did you mean 'collapse'?" in said
+    file = write(tmp_path, 'stop_if = ["collapse", "too_easy"]\n' + MINIMAL)
+    assert load_plan(file).stages[0].stop_if == ("collapse", "too_easy")

@@ -110,7 +110,9 @@ def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None
             "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/length_min": 4.0,
             "rollout/length_max": 10.0, "rollout/truncated": 0.25, "rollout/turns": 1.0,
             "rollout/forgeable": 0.0,
-            "rollout/zero_variance_groups": 0.5,
+            "rollout/zero_variance_groups": 0.5, "rollout/groups": 2.0,
+            "rollout/entropy": 1.0,  # every token has the log-probability -1
+            "reward/gain_of_passing": 1.0,  # in the first group alone both are there
             "verdict/pass": 0.25, "verdict/wrong": 0.75,
         }
     )  # fmt: skip
@@ -121,6 +123,16 @@ def test_a_group_has_zero_variance_below_the_tolerance_for_the_metric_and_for_sa
     # standard deviations of half the gap, around the tolerance of 1e-4
     assert describe([near, far])["rollout/zero_variance_groups"] == 0.5
     assert len(drop_zero_variance(to_samples([near, far]))) == 2
+
+
+def test_the_gain_of_passing_is_the_mean_over_groups_with_passes_and_failures() -> None:
+    def passed(reward: float) -> Rollout:
+        return rollout(ADD, reward, Verdict.PASS)
+
+    wrong = [passed(-1.0), passed(-2.0), rollout(ADD, 0.5)]  # -1.5 and 0.5
+    right = [passed(1.0), rollout(ADD, 0.0)]
+    assert describe([wrong, right])["reward/gain_of_passing"] == pytest.approx((-2 + 1) / 2)
+    assert "reward/gain_of_passing" not in describe([[passed(1.0)], [rollout(ADD, 0.0)]])
 
 
 def test_turns_that_are_scored_are_compared_with_the_same_turn() -> None:

@@ -15,12 +15,19 @@ from tests.terminals import everything_written
 STEP = {
     "reward/mean": 0.5,
     "reward/pass_rate": 0.4126,
+    "rollout/zero_variance_groups": 1.0,
+    "rollout/truncated": 1.0,
+    "rollout/entropy": 0.4123,
     "rollout/length": 118.4,
+    "learn/kl_engine": 2.1e-4,
+    "learn/grad_norm": 0.3125,
+    "learn/lr": 3e-4,
     "loss": 0.03125,
     "time/generate": 3.14,
     "time/judge": 0.42,
     "time/learn": 1.25,
 }
+SEVEN = "reward 0.50  zero-var 100%  cut 100%  entropy 0.41  KL 2e-4  grad 0.31  lr 3e-4"
 
 
 class Clock:
@@ -45,9 +52,30 @@ def test_a_line_holds_the_metrics_that_matter_and_is_never_wrapped_or_styled(
     lines(200, Clock()).track(12, STEP)
     assert (
         capsys.readouterr().out
-        == "demo/grpo step 12/200  pass 41.3%  tokens 118  loss 0.0312  generate 3.1 s  judge 0.4 s"
+        == f"demo/grpo step 12/200  {SEVEN}  pass 41.3%  tokens 118  generate 3.1 s  judge 0.4 s"
         "  learn 1.2 s\n"
     )
+
+
+def test_the_loss_is_shown_only_where_nothing_is_rewarded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines(200, Clock()).track(12, {"loss": 0.03125, "learn/lr": 2.5e-5, "learn/grad_norm": 0.0})
+    assert capsys.readouterr().out == "demo/grpo step 12/200  grad 0  loss 0.0312  lr 2.5e-5\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [(80, ""), (120, "  pass 41.3%  tokens 118  generate 3.1 s")],
+)
+def test_under_the_bar_are_as_many_metrics_as_fit_the_seven_of_health_first(
+    monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    progress = Progress()
+    BarTracker(progress, run="demo/grpo").track(12, STEP)
+    assert progress.note == SEVEN + shown
+    assert len(progress.note) < columns
 
 
 def test_a_fast_run_prints_its_first_step_and_each_tenth_of_the_way(

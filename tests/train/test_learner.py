@@ -97,6 +97,8 @@ def test_a_step_of_zero_variance_leaves_the_weights_alone(tmp_path: Path) -> Non
     metrics = learner.step([replace(sample, reward=1.0) for sample in random_samples(4)], 0)
     assert torch.equal(weights(learner), before)
     assert (metrics["loss"], metrics["learn/skipped"]) == (0.0, 1.0)
+    assert metrics["learn/grad_norm"] == 0.0
+    assert not {"learn/entropy", "learn/kl_engine"} & metrics.keys(), "nothing was computed"
 
 
 def test_a_step_reports_its_loss_norm_rate_and_entropy(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_run_that_loses_completions_of_its_evaluation_says_so_and_evaluates_ag
     assert "1 of 2" in done.output
     stage = tmp_path / "runs/run/first"
     assert lines(stage / "metrics.jsonl")[-1]["evaluate/lost"] == 1
-    assert [row["event"] for row in lines(stage / "events.jsonl")] == ["evaluate/lost"]
+    assert [row["event"] for row in lines(stage / "events.jsonl")] == ["evaluation_lost"]
     assert not (stage / "best.json").exists(), "its pass rate is of other tasks"
     assert (stage / "checkpoints/step_000001").is_dir(), "all is saved"
     assert "1 of 2" in CliRunner().invoke(app, ["show", str(tmp_path / "runs")]).output

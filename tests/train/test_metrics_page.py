@@ -86,7 +86,8 @@ def test_every_metric_on_the_page_is_tracked(tracked: set[str]) -> None:
     servers = {name for name in page() if f'"{name}"' in vllm}
     assert len(servers) == 4
     reported = {"evaluate/reward"}  # agents report it; tests/evaluate/test_report.py shows it
-    assert page() - {generic(name) for name in tracked} - servers == reported
+    luck = {"reward/gain_of_passing"}  # where a group of the short run has passes and failures
+    assert page() - {generic(name) for name in tracked} - servers - luck == reported
 
 
 def test_the_page_lists_every_verdict_that_is_scored() -> None:

@@ -163,7 +163,7 @@ def make_run(folder: Path, steps: int = 3, extra: Sequence[Rollout] = ()) -> Pat
                              "reward/tests": share, "reward/length": 0.0, "time/learn": 1.0,
                              "time/judge": 0.5, "learn/entropy": 1 / step})  # fmt: skip
     metrics.close()
-    event = {"step": 2, "event": "learn/entropy", "text": "entropy collapsed", "time": 0.0}
+    event = {"step": 2, "event": "entropy_collapse", "text": "entropy collapsed", "time": 0.0}
     (stage / "events.jsonl").write_text(json.dumps(event) + "\n")
     for step, first in ((0, WRONG), (steps, RIGHT)):
         groups = [[made_rollout("set/a", first)], [made_rollout("set/c")]]

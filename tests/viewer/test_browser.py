@@ -64,7 +64,7 @@ def hacked(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     tidy = [made_rollout(f"set/tidy{n}", WRONG, reward=0.9) for n in range(3)]
     make_run(tmp_path / "honest")
     stage = make_run(tmp_path / "hacked", extra=tidy) / "grpo"
-    event = {"step": 3, "event": "held_out/gap/set", "text": "a gap of 30 %", "time": 0.0}
+    event = {"step": 3, "event": "held_out_gap/set", "text": "a gap of 30 %", "time": 0.0}
     (stage / "events.jsonl").write_text(json.dumps(event) + "\n")
     groups = [[made_rollout("set/a", WRONG)], [made_rollout("set/c")]]
     write_rollouts(stage / "evaluations" / "step_000003.parquet", 3, groups)
