@@ -231,6 +231,7 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         "gspo",
         "cispo",
         "ppo",
+        "dppo",
     ):
         given = replace(
             batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD),
@@ -260,8 +261,30 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         {"name": "grpo", "kl_estimator": "k2"},
         {"name": "grpo", "kl_in": "reward"},
         {"name": "grpo", "clip_low": 2.0},
+        {"name": "dppo", "clip_high": 0.3},
+        {"name": "dppo", "ratio": "mean"},
+        {"name": "dppo", "importance_sampling": "token_mask"},
+        {"name": "dppo", "importance_sampling_max": 5.0},
     ],
 )
 def test_a_setting_without_effect_is_refused(table: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="algorithm"):
         algorithms[str(table["name"])].build(table)
+
+
+def test_dppos_ratio_is_to_the_engine_and_stops_outside_the_trust_region() -> None:
+    """The policy's p is 0.5, 0.1 and 0.1, the engine's 0.2, 0.4 and 0.25."""
+    policy = torch.tensor([[1.0, 0.5, 0.1], [1.0, 0.1, 1.0]]).log()
+    engine = torch.tensor([[1.0, 0.2, 0.4], [1.0, 0.25, 1.0]]).log()
+    given, output = batch(logprobs=engine), ModelOutput(policy, torch.ones(2, 3))
+    assert losses("dppo", given, output) == pytest.approx([0, -0.25, 0.4], abs=1e-6)
+    assert losses("dppo", given, output, divergence_high=0.4) == pytest.approx([-2.5, -0.25, 0.4])
+    assert losses("dppo", given, output, divergence_low=0.1) == pytest.approx(
+        [0, -0.25, 0], abs=1e-6
+    )
+    # KL: 0.193 upwards, 0.092 downwards
+    assert losses("dppo", given, output, divergence="kl") == pytest.approx([0, -0.25, 0], abs=1e-6)
+    limits = {"divergence_low": 0.1, "divergence_high": 0.2}
+    assert losses("dppo", given, output, divergence="kl", **limits) == pytest.approx(
+        [-2.5, -0.25, 0.4]
+    )

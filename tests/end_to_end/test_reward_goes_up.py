@@ -62,6 +62,8 @@ TABLE = {
     "ppo with a critic": ('name = "ppo", epochs = 2, entropy_bonus = 0.001', 10, 8e-4),
     "ppo without a critic": ('name = "ppo", critic = false, epochs = 2', 10, 8e-4),
     "dpo": ('name = "dpo", beta = 0.3', 20, 3e-4),
+    "dppo, two minibatches": ('name = "dppo", minibatches = 2', 14, 8e-4),
+    "dppo, the kl": ('name = "dppo", divergence = "kl", epochs = 2', 10, 8e-4),
 }
 
 
