@@ -37,8 +37,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     """What is subtracted from a reward: `none`, or the mean of the `batch`, of past steps
     (`running`), of its `group`, or of the others in its group (`leave_one_out`)."""
     scale: Scale = "none"
-    """What the difference is divided by: `none`, or the standard deviation of its `group` or the
-    `batch`."""
+    """What the difference is divided by: `none`, the standard deviation of its `group` or the
+    `batch`, or the `mean` reward of its group."""
     advantage_clip: PositiveFloat | None = None
     """Largest size of an advantage."""
     overlong_share: float = Field(0.0, ge=0, le=1)

@@ -90,6 +90,18 @@ def cispo_loss(
     return -ratio.detach().clamp(1 - low, 1 + high) * advantages * logprobs
 
 
+def sapo_loss(
+    ratio: Tensor, advantages: Tensor, tau_positive: float, tau_negative: float
+) -> Tensor:
+    """-(4 / tau) sigmoid(tau (r - 1)) A. All [B, T] -> [B, T].
+
+    tau is `tau_positive` where A > 0, else `tau_negative`. The gradient of r is weighted by
+    4 s (1 - s), s the sigmoid: 1 at r = 1, and less the further r is (SAPO, arXiv:2511.20347).
+    """
+    tau = torch.where(advantages > 0, tau_positive, tau_negative)
+    return -4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
+
+
 def dpo_loss(margins: Tensor, beta: float) -> Tensor:
     """-log sigmoid(beta m) (DPO, arXiv:2305.18290 eq. 7). Any shape in and out.
 

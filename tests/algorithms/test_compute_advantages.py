@@ -50,6 +50,17 @@ def test_the_group_algorithms_differ_in_baseline_and_scale() -> None:
     assert advantages("gspo") == pytest.approx([math.sqrt(3), third, third, third, 0, 0])
 
 
+def test_max_rl_divides_by_the_groups_mean_so_rare_successes_weigh_more() -> None:
+    # one success in four: (1 - 1/4) / (1/4); equal rewards teach nothing
+    assert advantages("max_rl") == pytest.approx([3, -1, -1, -1, 0, 0])
+    three = [long(1, 1.0)] * 3 + [long(1, 0.0)]
+    assert advantages("max_rl", three) == pytest.approx([1 / 3, 1 / 3, 1 / 3, -1])
+    assert advantages("max_rl", [long(1, 1.0)]) == [0.0], "nothing to compare with"
+    assert advantages("max_rl", baseline="none") == pytest.approx([4, 0, 0, 0, 1, 1])
+    below_zero = [long(1, -1.0), long(1, 0.5)]
+    assert advantages("max_rl", below_zero) == [0.0, 0.0], "a negative mean turns no sign"
+
+
 def test_reinforce_compares_with_the_batch_or_with_nothing() -> None:
     assert advantages("reinforce", baseline="none") == REWARDS
     assert advantages("reinforce") == pytest.approx([reward - 1 / 3 for reward in REWARDS])

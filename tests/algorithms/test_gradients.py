@@ -4,6 +4,7 @@ with a weight for each token, in plain numbers.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from assay.algorithms import algorithms
 from assay.policy.forward import ModelOutput
-from assay.types import Batch
+from assay.types import Batch, Sample
 from tests.algorithms.test_losses import batch
 
 ROWS, LENGTH = 6, 7
@@ -66,3 +67,43 @@ def test_dppos_gradient_is_a_score_with_the_ratio_as_weight_inside_the_trust_reg
     found = gradient("dppo", sampled(), **options)
     assert found == pytest.approx(expected, rel=1e-4)
     assert 0 < sum(value == 0 for value in found) < len(found) / 2
+
+
+def test_sapos_gradient_is_a_score_with_a_bell_of_the_ratio_as_weight() -> None:
+    expected = []
+    for now, before, advantage in tokens(NOW, BEFORE, SIGNED):
+        r, tau = math.exp(now - before), 1.3 if advantage > 0 else 1.7
+        expected.append(-advantage * r / math.cosh(tau * (r - 1) / 2) ** 2)
+    found = gradient(
+        "sapo", sampled(), importance_sampling="none", tau_positive=1.3, tau_negative=1.7
+    )
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_cispos_gradient_to_the_sampler_is_a_score_with_one_truncated_weight() -> None:
+    expected = [
+        -advantage * min(math.exp(now - engine), 1.5)
+        for now, engine, advantage in tokens(NOW, ENGINE, SIGNED)
+    ]
+    found = gradient("cispo", sampled(), anchor="sampler", clip_high=0.5)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_max_rls_expected_gradient_is_that_of_the_truncated_series_of_pass_at_k() -> None:
+    """A policy that passes with probability q, over all outcomes of four completions.
+
+    The reference is the derivative of log q cut off after three terms, by autograd.
+    """
+    size, chance = 4, 0.3
+    q = torch.tensor(chance, dtype=torch.float64, requires_grad=True)
+    series = -sum((1 - q) ** k / k for k in range(1, size))
+    (expected,) = torch.autograd.grad(series, q)  # type: ignore[arg-type]
+    found = 0.0
+    algorithm = algorithms["max_rl"].build({"name": "max_rl"})
+    for rewards in itertools.product((0.0, 1.0), repeat=size):
+        group = [Sample((1, 2), (False, True), reward=reward, group="a") for reward in rewards]
+        weight = math.prod(chance if reward else 1 - chance for reward in rewards)
+        scores = [1 / chance if reward else -1 / (1 - chance) for reward in rewards]
+        pairs = zip(algorithm.compute_advantages(group), scores, strict=True)
+        found += weight * sum(sample.advantages[1] * score for sample, score in pairs) / size
+    assert found == pytest.approx(expected.item(), rel=1e-5)

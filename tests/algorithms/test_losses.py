@@ -67,7 +67,7 @@ def test_each_algorithms_loss_on_the_same_ratios(name: str, expected: list[float
 
 
 def test_every_surrogate_on_policy_is_minus_the_advantage_or_the_score() -> None:
-    for name in ("grpo", "dr_grpo", "dapo", "gspo", "rloo"):
+    for name in ("grpo", "dr_grpo", "dapo", "gspo", "rloo", "dppo", "max_rl"):
         assert losses(name, batch(old_logprobs=None, logprobs=LOGPROBS)) == pytest.approx(
             [-1, -1, 1]
         )
@@ -232,6 +232,8 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         "cispo",
         "ppo",
         "dppo",
+        "max_rl",
+        "sapo",
     ):
         given = replace(
             batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD),
@@ -262,6 +264,8 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         {"name": "grpo", "kl_in": "reward"},
         {"name": "grpo", "clip_low": 2.0},
         {"name": "dppo", "clip_high": 0.3},
+        {"name": "sapo", "clip_high": 0.3},
+        {"name": "cispo", "anchor": "sampler", "importance_sampling": "token_mask"},
         {"name": "dppo", "ratio": "mean"},
         {"name": "dppo", "importance_sampling": "token_mask"},
         {"name": "dppo", "importance_sampling_max": 5.0},
@@ -288,3 +292,24 @@ def test_dppos_ratio_is_to_the_engine_and_stops_outside_the_trust_region() -> No
     assert losses("dppo", given, output, divergence="kl", **limits) == pytest.approx(
         [-2.5, -0.25, 0.4]
     )
+
+
+def test_sapos_gate_is_a_sigmoid_of_the_ratio_sharper_for_negative_advantages() -> None:
+    def gate(tau: float, ratio: float) -> float:
+        return 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
+
+    expected = [-gate(1.0, 2.0), -gate(1.0, 0.5), gate(1.05, 0.25)]  # -2.924, -1.510, 1.189
+    assert losses("sapo", importance_sampling="none") == pytest.approx(expected)
+    assert expected == pytest.approx([-2.924, -1.510, 1.189], abs=1e-3)
+    options = {"tau_positive": 2.0, "tau_negative": 4.0, "importance_sampling": "none"}
+    expected = [-gate(2.0, 2.0), -gate(2.0, 0.5), gate(4.0, 0.25)]
+    assert losses("sapo", **options) == pytest.approx(expected)
+
+
+def test_cispo_can_weigh_by_the_ratio_to_the_sampler_in_place_of_two_weights() -> None:
+    # to the engine 8 (clipped at 5), 0.25 and 0.5; to the old policy 2, 0.5 and 0.25
+    engine = LOGPROBS - torch.tensor([[0.0, 3 * TWO, -FOUR], [0.0, -TWO, 0.0]])
+    given = batch(logprobs=engine)
+    assert losses("cispo", given, anchor="sampler") == pytest.approx([5.0, 0.25 * 2, -0.5])
+    # two weights: 2 x min(4, 2), 0.5 x 0.5, 0.25 x 2
+    assert losses("cispo", given) == pytest.approx([4.0, 0.25 * 2, -0.5])

@@ -63,6 +63,9 @@ TABLE = {
     "ppo without a critic": ('name = "ppo", critic = false, epochs = 2', 10, 8e-4),
     "dpo": ('name = "dpo", beta = 0.3', 20, 3e-4),
     "dppo, two minibatches": ('name = "dppo", minibatches = 2', 14, 8e-4),
+    "max_rl": ('name = "max_rl"', 14, 1e-3),
+    "sapo, two epochs": ('name = "sapo", epochs = 2', 14, 8e-4),
+    "cispo to the sampler": ('name = "cispo", anchor = "sampler", minibatches = 2', 14, 8e-4),
     "dppo, the kl": ('name = "dppo", divergence = "kl", epochs = 2', 10, 8e-4),
 }
 

@@ -85,7 +85,7 @@ def test_no_baseline_and_no_scale_amplifies_the_rounding_of_equal_rewards(
     found = completion_advantages(
         rewards, torch.zeros(7, dtype=torch.int64), baseline, scale, running=0.35
     )
-    expected = 0.35 if baseline == "none" else 0.0
+    expected = 0.0 if baseline != "none" else 1.0 if scale == "mean" else 0.35
     assert found.tolist() == pytest.approx([expected] * 7, abs=1e-7)
 
 
