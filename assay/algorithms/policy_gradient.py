@@ -41,7 +41,13 @@ from assay.algorithms.reward_shaping import (
 from assay.algorithms.shared_settings import PolicyGradientSettings, refuse
 from assay.maths.advantages import completion_advantages
 from assay.maths.kl import KL_ESTIMATORS, k3
-from assay.maths.losses import clipped_surrogate, importance_weights, is_clipped, ratio
+from assay.maths.losses import (
+    clipped_surrogate,
+    geometric_mask,
+    importance_weights,
+    is_clipped,
+    ratio,
+)
 from assay.policy.forward import ModelOutput
 from assay.types import Batch, Sample
 
@@ -154,6 +160,8 @@ class PolicyGradient:
         weights = importance_weights(
             anchor, batch.logprobs, batch.mask, s.importance_sampling, *bounds
         )
+        if s.geometric_mask:
+            weights = weights * geometric_mask(old, batch.logprobs, batch.mask, *s.geometric_mask)
         loss, numbers = self.surrogate(s, ratios, output.logprobs, batch.advantages)
         loss = weights * loss
         mismatch = {"kl_engine": k3(old, batch.logprobs), "importance_weight": weights}

@@ -54,6 +54,19 @@ def importance_weights(
     return weight.masked_fill((weight < low) | (weight > high), 0.0)
 
 
+def geometric_mask(
+    logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor, low: float, high: float
+) -> Tensor:
+    """1 for the tokens of a completion whose ratios p_learner / p_engine have a geometric mean in
+    [low, high], else 0; without gradient. [B, T] -> [B, T].
+
+    Unlike the product's, its noise does not grow with length (geometric sequence masking, Liu et
+    al. 2025, richardli.xyz/rl-collapse).
+    """
+    mean = ratio(logprobs.detach(), engine_logprobs, mask, "mean")
+    return ((mean >= low) & (mean <= high)).to(logprobs)
+
+
 def cross_entropy(logprobs: Tensor) -> Tensor:
     """-log p of the demonstrated token. `logprobs` [B, T] -> [B, T]."""
     return -logprobs

@@ -91,9 +91,12 @@ def with_weights(samples: Sequence[Sample], mean: LossMean, constant: float) -> 
     """
     rollouts = torch.tensor(rollouts_of(samples), dtype=torch.int64)
     sizes = torch.tensor([float(sample.trained_tokens) for sample in samples])
-    lengths = torch.zeros(int(rollouts.max()) + 1 if len(samples) else 0)
-    lengths = lengths.scatter_add(0, rollouts, sizes)
-    weights: list[float] = token_weights(lengths, mean, constant)[rollouts].tolist()
+    if not samples:
+        return []
+    lengths = torch.zeros(int(rollouts.max()) + 1).scatter_add(0, rollouts, sizes)
+    names = dict(zip(rollouts.tolist(), (sample.group for sample in samples), strict=True))
+    groups = torch.tensor(numbered(names.values()))
+    weights: list[float] = token_weights(lengths, groups, mean, constant)[rollouts].tolist()
     return [replace(sample, weight=weight) for sample, weight in zip(samples, weights, strict=True)]
 
 

@@ -22,6 +22,8 @@ from assay.types import Sample, Task
 log = logging.getLogger(__name__)
 HIGHEST_LR, LOWEST_LR = 100.0, 0.001
 """Multiples of the default learning rate beyond which one is warned of."""
+LONGEST_PRODUCT = 512
+"""Tokens of a completion up to which a product of their ratios is not warned of."""
 
 
 def check_settings(
@@ -198,6 +200,13 @@ def _warnings(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) ->
                 "algorithm.importance_sampling = 'none' with rollout.max_staleness: nothing"
                 " corrects for the older weights that sampled the tokens"
             )
+        if rollout.max_tokens > LONGEST_PRODUCT:
+            for name, value, other in _products(settings):
+                yield (
+                    f"algorithm.{name} = {value!r} is a product over completions of up to"
+                    f" {rollout.max_tokens} tokens, not normalised by their length: rounding and"
+                    f" small steps add up until nearly all are clipped; use {other!r}"
+                )
         if rollout.tasks_per_step > len(tasks):
             yield (
                 f"rollout.tasks_per_step = {rollout.tasks_per_step}, but the training tasks are"
@@ -205,6 +214,21 @@ def _warnings(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) ->
                 f" {-(-rollout.tasks_per_step // len(tasks))} times, in groups of their own, and"
                 f" {rollout.tasks_per_step * rollout.group_size:,} completions in all; lower it"
             )
+
+
+def _products(settings: RunSettings) -> Iterator[tuple[str, str, str]]:
+    """Each setting that multiplies the ratios of whole completions, its value and a better one.
+
+    With one gradient step a batch, a ratio to the policy before it is 1, so its product is too.
+    """
+    fields = algorithms[settings.algorithm["name"]].settings.model_fields
+    options = {name: field.default for name, field in fields.items()} | settings.algorithm
+    moves = options.get("epochs") != 1 or options.get("minibatches") != 1
+    if options.get("ratio") == "product" and (moves or options.get("anchor") == "sampler"):
+        yield "ratio", "product", "mean"
+    correction = str(options.get("importance_sampling"))
+    if correction.startswith("sequence_"):
+        yield "importance_sampling", correction, correction.replace("sequence", "token")
 
 
 def _rewards_can_teach(settings: RunSettings) -> bool:

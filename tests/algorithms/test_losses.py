@@ -263,6 +263,7 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         {"name": "grpo", "kl_estimator": "k2"},
         {"name": "grpo", "kl_in": "reward"},
         {"name": "grpo", "clip_low": 2.0},
+        {"name": "grpo", "geometric_mask": [1.1, 1.2]},
         {"name": "dppo", "clip_high": 0.3},
         {"name": "sapo", "clip_high": 0.3},
         {"name": "cispo", "anchor": "sampler", "importance_sampling": "token_mask"},
@@ -313,3 +314,12 @@ def test_cispo_can_weigh_by_the_ratio_to_the_sampler_in_place_of_two_weights() -
     assert losses("cispo", given, anchor="sampler") == pytest.approx([5.0, 0.25 * 2, -0.5])
     # two weights: 2 x min(4, 2), 0.5 x 0.5, 0.25 x 2
     assert losses("cispo", given) == pytest.approx([4.0, 0.25 * 2, -0.5])
+
+
+def test_a_completion_far_from_the_engine_is_left_out_by_the_geometric_mask() -> None:
+    """The first completion's ratios to the engine are 2 and 1/2, the second's is 1/4."""
+    given = batch(old_logprobs=None)
+    assert losses("reinforce", given, geometric_mask=[0.9, 1.1]) == pytest.approx([2 * 1, 1.0, 0])
+    options = {"geometric_mask": [0.9, 1.1], "importance_sampling": "none"}
+    assert losses("reinforce", given, **options) == pytest.approx([1, 2, 0])
+    assert losses("reinforce", given, **options | {"geometric_mask": [0.2, 1.1]}) == [1, 2, -1]

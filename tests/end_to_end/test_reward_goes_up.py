@@ -66,6 +66,11 @@ TABLE = {
     "max_rl": ('name = "max_rl"', 14, 1e-3),
     "sapo, two epochs": ('name = "sapo", epochs = 2', 14, 8e-4),
     "cispo to the sampler": ('name = "cispo", anchor = "sampler", minibatches = 2', 14, 8e-4),
+    "grpo, prompts weigh the same": (
+        'name = "grpo", loss_mean = "prompts", geometric_mask = [0.9, 1.1]',
+        14,
+        1e-3,
+    ),
     "dppo, the kl": ('name = "dppo", divergence = "kl", epochs = 2', 10, 8e-4),
 }
 
