@@ -53,7 +53,7 @@ class ModelOutput:
     """The output of a policy for a batch; position t belongs to the *prediction* of token t."""
 
     logprobs: Tensor
-    """[B, T] float32, natural logarithm; 0 outside the mask."""
+    """[B, T] float32, natural logarithm; 0 where nothing is to be predicted."""
     entropy: Tensor
     """[B, T] float32, in nats, of the token's distribution; 0 outside the mask. It has a gradient
     only with `entropy_gradient`."""
@@ -89,21 +89,22 @@ def forward(
     critic: Any = None,
     entropy_gradient: bool = False,
 ) -> ModelOutput:
-    """Log-probabilities, entropies and values of the masked tokens of `batch`.
+    """Log-probabilities, entropies and values of the tokens of `batch` that are to be predicted.
 
     `temperature` divides the logits. `critic` maps the hidden states [M, H] that predict the M
     masked tokens to values [M].
     """
-    inputs = ModelInput(batch.tokens, batch.attention, batch.mask)
+    mask = batch.predicted
+    inputs = ModelInput(batch.tokens, batch.attention, mask)
     longest = batch.tokens.shape[1]
     layout, options = layout_of(model, longest), (temperature, critic, entropy_gradient)
     if longest < alone_from(model):
         outputs = [_forward(layout, model, inputs, *options)]
     else:
         outputs = [_forward(layout, model, row, *options) for row in _single_rows(model, inputs)]
-    zeros = torch.zeros(batch.mask.shape, device=batch.mask.device)
+    zeros = torch.zeros(mask.shape, device=mask.device)
     parts = [part for part in zip(*outputs, strict=True) if part[0] is not None]
-    return ModelOutput(*(zeros.masked_scatter(batch.mask, torch.cat(part)) for part in parts))
+    return ModelOutput(*(zeros.masked_scatter(mask, torch.cat(part)) for part in parts))
 
 
 def layout_of(model: Any, longest: int) -> Layout:

@@ -111,13 +111,18 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
     lengths = torch.tensor([[len(sample.tokens)] for sample in samples])
     tokens, attention = padded("tokens", pad_token).long(), torch.arange(width) < lengths
     weights = torch.tensor([[sample.weight] for sample in samples])
+    observed = None
+    if any(sample.observed_weight for sample in samples):
+        each = torch.tensor([[sample.observed_weight] for sample in samples])
+        observed = padded("observed") & (each > 0)
+        weights = torch.where(observed, each, weights)
     groups = torch.tensor(numbered(sample.group for sample in samples))
     numbers = padded("mask"), padded("logprobs"), padded("advantages")
     optional = [
         padded(name) if any(getattr(sample, name) for sample in samples) else None
         for name in OPTIONAL
     ]
-    parts = (tokens, attention, *numbers, weights, groups, *optional)
+    parts = (tokens, attention, *numbers, weights, groups, *optional, observed)
     return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
 

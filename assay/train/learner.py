@@ -188,7 +188,7 @@ class Learner:
             batches.append(batch)
             output = self._forward(batch)
             losses, numbers = self.algorithm.loss(output, batch)
-            loss = masked_sum(losses * batch.weights, batch.mask)
+            loss = masked_sum(losses * batch.weights, batch.predicted)
             loss.backward()  # type: ignore[no-untyped-call]
             row: Metrics = {}
             for name, value in {**numbers, "entropy": output.entropy.detach()}.items():

@@ -230,6 +230,12 @@ def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> No
     assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(3, 1.0), (9, -1.0)]
 
 
+def test_raft_learns_from_all_that_passed_and_from_nothing_else() -> None:
+    samples = [long(5, 1, passed=True), long(3, 0), long(2, 1, group="b", passed=True), long(9, 1)]
+    found = algorithms["raft"].build({"name": "raft"}).compute_advantages(samples)
+    assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(5, 1.0), (2, 1.0)]
+
+
 def test_only_samples_without_advantage_are_skipped_and_none_with_other_loss_terms() -> None:
     zero = replace(SAMPLES[0], advantages=(0.0, 0.0, 0.0))
     other = replace(SAMPLES[0], advantages=(0.0, 0.1, 0.1))

@@ -107,3 +107,13 @@ def test_max_rls_expected_gradient_is_that_of_the_truncated_series_of_pass_at_k(
         pairs = zip(algorithm.compute_advantages(group), scores, strict=True)
         found += weight * sum(sample.advantages[1] * score for sample, score in pairs) / size
     assert found == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_rafts_gradient_is_reinforces_with_rewards_of_one_and_zero_and_no_baseline() -> None:
+    """Among all completions of a step, with the mean over the tokens of those that passed."""
+    rewards = torch.tensor([[1.0], [0.0], [1.0], [1.0], [0.0], [0.0]]).expand_as(NOW).contiguous()
+    options = {"baseline": "none", "importance_sampling": "none"}
+    expected = gradient("reinforce", sampled(old_logprobs=None, advantages=rewards), **options)
+    kept = SEEN & (rewards > 0)
+    found = gradient("raft", sampled(mask=kept))
+    assert [value for value in expected if value] == found == [-1.0] * int(kept.sum())

@@ -60,6 +60,8 @@ def losses(
         # weight x advantage x log-probability
         ("cispo", [2 * 1.0, 0.5 * 2.0, -0.25 * 1.0]),
         ("reinforce", [1.0, 2.0, -1.0]),
+        ("max_rl", [-1.28, -0.5, 0.8]),
+        ("echo", [-1.28, -0.5, 0.8]),
     ],
 )
 def test_each_algorithms_loss_on_the_same_ratios(name: str, expected: list[float]) -> None:
@@ -234,6 +236,8 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         "dppo",
         "max_rl",
         "sapo",
+        "echo",
+        "raft",
     ):
         given = replace(
             batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD),
@@ -323,3 +327,7 @@ def test_a_completion_far_from_the_engine_is_left_out_by_the_geometric_mask() ->
     options = {"geometric_mask": [0.9, 1.1], "importance_sampling": "none"}
     assert losses("reinforce", given, **options) == pytest.approx([1, 2, 0])
     assert losses("reinforce", given, **options | {"geometric_mask": [0.2, 1.1]}) == [1, 2, -1]
+
+
+def test_raft_is_the_negative_log_likelihood_of_what_is_left() -> None:
+    assert losses("raft") == pytest.approx([1, 2, 1])
