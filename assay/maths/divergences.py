@@ -1,7 +1,8 @@
-"""Divergences between two policies of which only the sampled token's probability is known.
+"""Divergences between the distributions of two policies: over the whole vocabulary, or, where only
+the sampled token's probability is known, of that token against all others.
 
-The token is one outcome and all others together are the second one, so a divergence of two
-Bernoulli distributions is a lower bound of that over the vocabulary (DPPO, arXiv:2602.04879).
+Two outcomes are merged from many, so a binary divergence is a lower bound of that over the
+vocabulary.
 """
 
 from typing import Literal
@@ -12,6 +13,15 @@ from torch import Tensor
 Divergence = Literal["tv", "kl"]
 EDGE = 1e-6
 """Probabilities are kept so far from 0 and 1, where the logarithm of their complement ends."""
+
+
+def reverse_kl(logprobs: Tensor, teacher_logprobs: Tensor) -> Tensor:
+    """KL(p || t) = sum_v p (log p - log t), over the last dimension. Both [..., V] -> [...].
+
+    The policy p is drawn to one mode of the teacher t, and away from what t never says (on-policy
+    distillation: MiniLLM, arXiv:2306.08543; GKD, arXiv:2306.13649).
+    """
+    return (logprobs.exp() * (logprobs - teacher_logprobs)).sum(-1)
 
 
 def binary_divergence(logprobs: Tensor, sampler_logprobs: Tensor, kind: Divergence) -> Tensor:

@@ -71,6 +71,10 @@ TABLE = {
         14,
         1e-3,
     ),
+    "echo": ('name = "echo"', 14, 1e-3),
+    "raft": ('name = "raft"', 14, 1e-3),
+    "opd": ('name = "opd", teacher = "{teacher}"', 12, 1e-3),
+    "opd, the sampled token": ('name = "opd", kl = "sampled", teacher = "{teacher}"', 14, 1e-3),
     "dppo, the kl": ('name = "dppo", divergence = "kl", epochs = 2', 10, 8e-4),
 }
 
@@ -94,6 +98,14 @@ def test_sft_makes_the_demonstrations_likely(taught: Path) -> None:
     assert fmean(losses[-5:]) < 0.35 * losses[0]
 
 
+@pytest.fixture(scope="module")
+def teacher(taught: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learned which demonstrations were wrong."""
+    folder = tmp_path_factory.mktemp("teacher")
+    learn(taught, folder, 'name = "grpo"', 24, 1e-3)
+    return max((folder / "runs/up/rl/checkpoints").iterdir())
+
+
 def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -> None:
     """Go on from the taught policy, in `folder`."""
     model = max((taught / "runs/up/sft/checkpoints").iterdir())
@@ -103,8 +115,13 @@ def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
-    learn(taught, tmp_path, *TABLE[name])
+def test_the_reward_goes_up(
+    taught: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    algorithm, steps, rate = TABLE[name]
+    if "{teacher}" in algorithm:
+        algorithm = algorithm.format(teacher=request.getfixturevalue("teacher"))
+    learn(taught, tmp_path, algorithm, steps, rate)
     rates = numbers(tmp_path, "rl", "reward/pass_rate")
     assert rates[0] < 0.7, "there is room"
     assert fmean(rates[-4:]) > rates[0] + 0.1, f"{name}: {rates}"
