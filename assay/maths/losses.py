@@ -123,6 +123,12 @@ def dpo_loss(margins: Tensor, beta: float) -> Tensor:
     return -torch.nn.functional.logsigmoid(beta * margins)
 
 
+def log_odds(logprobs: Tensor) -> Tensor:
+    """log(p / (1 - p)) of log p. Any shape in and out (ORPO, arXiv:2403.07691 eq. 4)."""
+    below = logprobs.clamp(max=-1e-6)  # at log p = 0 the odds are infinite
+    return below - torch.log(-torch.expm1(below))
+
+
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
     """max((v - R)^2, (v_old + clip(v - v_old, -c, c) - R)^2) / 2. All [B, T] -> [B, T].
 

@@ -218,7 +218,8 @@ def test_ppos_kl_penalty_in_the_reward_is_paid_token_by_token() -> None:
     assert found.advantages == pytest.approx((0, 1 - 0.05 - 0.1, 0, 1 - 0.1))
 
 
-def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> None:
+@pytest.mark.parametrize("name", ["dpo", "orpo"])
+def test_the_shortest_that_passed_is_paired_with_the_longest_that_failed(name: str) -> None:
     samples = [
         long(5, 1, passed=True),
         long(3, 1, passed=True),
@@ -226,7 +227,7 @@ def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> No
         long(9, 0),
         long(7, 0, group="b"),
     ]
-    found = algorithms["dpo"].build({"name": "dpo"}).compute_advantages(samples)
+    found = algorithms[name].build({"name": name}).compute_advantages(samples)
     assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(3, 1.0), (9, -1.0)]
 
 

@@ -117,3 +117,22 @@ def test_rafts_gradient_is_reinforces_with_rewards_of_one_and_zero_and_no_baseli
     kept = SEEN & (rewards > 0)
     found = gradient("raft", sampled(mask=kept))
     assert [value for value in expected if value] == found == [-1.0] * int(kept.sum())
+
+
+def test_orpos_gradient_is_the_papers_penalty_times_a_contrast() -> None:
+    """Equation 7 and 8: delta = 1 / (1 + odds_w / odds_l), times the scores over 1 - P."""
+    signs = torch.tensor([[1.0], [-1.0]] * 3).expand_as(NOW).contiguous()
+    means = (NOW * SEEN).sum(-1) / SEEN.sum(-1)
+    odds = [math.exp(mean) / (1 - math.exp(mean)) for mean in means.tolist()]
+    expected = []
+    for row in range(ROWS):
+        chosen, size = row % 2 == 0, int(SEEN[row].sum())
+        first = row - row % 2
+        delta = 1 / (1 + odds[first] / odds[first + 1])
+        score = delta / (1 - math.exp(means[row].item())) / size
+        # the term of a pair is on every token of both of its completions
+        copies = int(SEEN[first].sum() + SEEN[first + 1].sum())
+        each = -0.3 * copies * score * (1 if chosen else -1) - 2 * chosen
+        expected += [each] * size
+    found = gradient("orpo", sampled(advantages=signs), beta=0.3)
+    assert found == pytest.approx(expected, rel=1e-4)

@@ -238,6 +238,7 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         "sapo",
         "echo",
         "raft",
+        "orpo",
     ):
         given = replace(
             batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD),
@@ -303,9 +304,9 @@ def test_sapos_gate_is_a_sigmoid_of_the_ratio_sharper_for_negative_advantages() 
     def gate(tau: float, ratio: float) -> float:
         return 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
 
-    expected = [-gate(1.0, 2.0), -gate(1.0, 0.5), gate(1.05, 0.25)]  # -2.924, -1.510, 1.189
+    expected = [-gate(1.0, 2.0), -gate(1.0, 0.5), gate(1.05, 0.25)]
     assert losses("sapo", importance_sampling="none") == pytest.approx(expected)
-    assert expected == pytest.approx([-2.924, -1.510, 1.189], abs=1e-3)
+    assert expected == pytest.approx([-2.924, -1.510, 1.191], abs=1e-3)
     options = {"tau_positive": 2.0, "tau_negative": 4.0, "importance_sampling": "none"}
     expected = [-gate(2.0, 2.0), -gate(2.0, 0.5), gate(4.0, 0.25)]
     assert losses("sapo", **options) == pytest.approx(expected)
@@ -331,3 +332,20 @@ def test_a_completion_far_from_the_engine_is_left_out_by_the_geometric_mask() ->
 
 def test_raft_is_the_negative_log_likelihood_of_what_is_left() -> None:
     assert losses("raft") == pytest.approx([1, 2, 1])
+
+
+def test_orpo_is_the_likelihood_of_the_chosen_and_the_ratio_of_odds() -> None:
+    """The chosen has p = 1/2 and 1/8, so a geometric mean of 1/4; the rejected has 1/2."""
+    logprobs = torch.tensor([[1.0, 0.5, 0.125], [1.0, 0.5, 1.0]]).log()
+    output = ModelOutput(logprobs, torch.ones(2, 3))
+    # odds of 1/3 and 1: -log sigmoid(log 1/3) = log(1 + 3)
+    ratio = 0.5 * math.log(4)
+    found = losses("orpo", batch(), output, beta=0.5)
+    assert found == pytest.approx([2 * TWO + ratio, 2 * math.log(8) + ratio, ratio])
+    # as the mean of completions: that of the chosen's tokens, and the ratio's term once
+    mean = (found[0] + found[1]) / 4 + found[2] / 2
+    assert mean == pytest.approx((TWO + math.log(8)) / 2 + ratio)
+
+
+def test_orpo_stays_finite_where_a_completion_is_certain() -> None:
+    assert all(map(math.isfinite, losses("orpo", output=ModelOutput(0 * LOGPROBS, 0 * LOGPROBS))))
