@@ -123,6 +123,18 @@ def dpo_loss(margins: Tensor, beta: float) -> Tensor:
     return -torch.nn.functional.logsigmoid(beta * margins)
 
 
+def kto_loss(
+    margins: Tensor, signs: Tensor, beta: float, desirable: float, undesirable: float
+) -> Tensor:
+    """The loss w (1 - sigmoid(beta s m)) (KTO, arXiv:2402.01306). Any shape in and out.
+
+    m is log p/q of a completion less the KL divergence from the reference q. The sign s is positive
+    and the weight w `desirable` for a good completion, else negative and `undesirable`.
+    """
+    weights = torch.where(signs > 0, desirable, undesirable)
+    return weights * torch.sigmoid(-beta * signs * margins)
+
+
 def log_odds(logprobs: Tensor) -> Tensor:
     """log(p / (1 - p)) of log p. Any shape in and out (ORPO, arXiv:2403.07691 eq. 4)."""
     below = logprobs.clamp(max=-1e-6)  # at log p = 0 the odds are infinite

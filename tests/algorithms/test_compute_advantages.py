@@ -231,6 +231,21 @@ def test_the_shortest_that_passed_is_paired_with_the_longest_that_failed(name: s
     assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(3, 1.0), (9, -1.0)]
 
 
+def test_kto_measures_from_how_far_the_policy_has_moved_and_never_below_zero() -> None:
+    def moved(*nats: float, passed: bool = False) -> Sample:
+        old = (0.0, *(-1.0 + nat for nat in nats))
+        reference = (0.0, *(-1.0 for _ in nats))
+        return long(len(nats), 0, old_logprobs=old, reference_logprobs=reference, passed=passed)
+
+    algorithm = algorithms["kto"].build({"name": "kto"})
+    found = algorithm.compute_advantages([moved(0.5, 1.5, passed=True), moved(-1.0), moved(2.0)])
+    assert [sample.advantages[1] for sample in found] == [1, -1, -1]
+    # the mean log-ratio is (2 - 1 + 2) / 3 = 1: half of it on each of two tokens
+    assert [list(sample.reference_logprobs[1:]) for sample in found] == [[-0.5, -0.5], [0], [0]]
+    nearer = algorithm.compute_advantages([moved(-3.0), moved(1.0)])
+    assert [sample.reference_logprobs[1] for sample in nearer] == [-1, -1]
+
+
 def test_raft_learns_from_all_that_passed_and_from_nothing_else() -> None:
     samples = [long(5, 1, passed=True), long(3, 0), long(2, 1, group="b", passed=True), long(9, 1)]
     found = algorithms["raft"].build({"name": "raft"}).compute_advantages(samples)

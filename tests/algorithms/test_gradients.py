@@ -136,3 +136,16 @@ def test_orpos_gradient_is_the_papers_penalty_times_a_contrast() -> None:
         expected += [each] * size
     found = gradient("orpo", sampled(advantages=signs), beta=0.3)
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_ktos_gradient_is_a_score_weighted_by_a_bell_of_the_margin() -> None:
+    signs = SIGNED.sign()
+    expected = []
+    for row in range(ROWS):
+        size, sign = int(SEEN[row].sum()), signs[row, 0].item()
+        margin = sum((NOW[row] - BEFORE[row])[:size].tolist())
+        bell = math.exp(-0.3 * margin) / (1 + math.exp(-0.3 * margin)) ** 2
+        expected += [-sign * 0.3 * bell * (1.5 if sign > 0 else 0.5) * size] * size
+    given = sampled(advantages=signs, reference_logprobs=BEFORE)
+    options = {"beta": 0.3, "desirable_weight": 1.5, "undesirable_weight": 0.5}
+    assert gradient("kto", given, **options) == pytest.approx(expected, rel=1e-4)

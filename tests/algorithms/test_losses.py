@@ -239,6 +239,7 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         "echo",
         "raft",
         "orpo",
+        "kto",
     ):
         given = replace(
             batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD),
@@ -349,3 +350,14 @@ def test_orpo_is_the_likelihood_of_the_chosen_and_the_ratio_of_odds() -> None:
 
 def test_orpo_stays_finite_where_a_completion_is_certain() -> None:
     assert all(map(math.isfinite, losses("orpo", output=ModelOutput(0 * LOGPROBS, 0 * LOGPROBS))))
+
+
+def test_kto_judges_each_completion_by_itself() -> None:
+    reference = LOGPROBS - torch.tensor([[0.0, 1.0, 2.0], [0.0, -1.5, 0.0]])
+    given = batch(reference_logprobs=reference)
+    # the one that passed is e^3 likelier than under the reference, the other e^-1.5
+    good, bad = 1 / (1 + math.exp(0.5 * 3)), 1 / (1 + math.exp(0.5 * 1.5))
+    assert losses("kto", given, beta=0.5) == pytest.approx([good, good, bad])
+    weights = {"desirable_weight": 3.0, "undesirable_weight": 2.0}
+    assert losses("kto", given, beta=0.5, **weights) == pytest.approx([3 * good] * 2 + [2 * bad])
+    assert losses("kto", batch(reference_logprobs=LOGPROBS)) == pytest.approx([0.5] * 3)

@@ -74,6 +74,7 @@ TABLE = {
     "echo": ('name = "echo"', 14, 1e-3),
     "raft": ('name = "raft"', 14, 1e-3),
     "orpo": ('name = "orpo", beta = 0.3', 14, 1e-3),
+    "kto": ('name = "kto", beta = 0.3', 20, 3e-4),
     "opd": ('name = "opd", teacher = "{teacher}"', 12, 1e-3),
     "opd, the sampled token": ('name = "opd", kl = "sampled", teacher = "{teacher}"', 14, 1e-3),
     "dppo, the kl": ('name = "dppo", divergence = "kl", epochs = 2', 10, 8e-4),
