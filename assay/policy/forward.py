@@ -242,7 +242,7 @@ def _forward(
     critic: Any,
     entropy_gradient: bool,
     teacher: Any,
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """What `ModelOutput` has, of the M masked tokens, each [M] float32."""
     base, targets = unwrap_model(model), inputs.tokens[inputs.mask]
     if layout == "plain":

@@ -46,8 +46,8 @@ def inputs_of(settings: RunSettings, model: ModelSource, tasks: StageTasks) -> d
     if pairs and real_path(Path(pairs)).exists():
         path = real_path(Path(pairs))
         digests[f"algorithm.pairs {path}"] = digest_of(path, as_tree=False)
-    if name := settings.algorithm.get("teacher"):
-        teacher = source_of(settings.policy.model_copy(update={"model": name}))
+    if model_name := settings.algorithm.get("teacher"):
+        teacher = source_of(settings.policy.model_copy(update={"model": model_name}))
         digests |= {f"algorithm.teacher {path}": teacher.digest for path in [teacher.path] if path}
     run = real_path(Path(settings.folder) / settings.name)
     folder = model.path

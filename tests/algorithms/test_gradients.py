@@ -42,7 +42,7 @@ def gradient(name: str, given: Batch, now: torch.Tensor = NOW, **settings: objec
     losses, _ = algorithm.loss(ModelOutput(logprobs, torch.ones_like(now)), given)
     losses.masked_fill(~given.mask, 0.0).sum().backward()  # type: ignore[no-untyped-call]
     assert logprobs.grad is not None
-    return logprobs.grad[given.mask].tolist()  # type: ignore[no-any-return]
+    return logprobs.grad[given.mask].tolist()
 
 
 def tokens(*values: torch.Tensor) -> list[tuple[float, ...]]:
@@ -63,7 +63,11 @@ def test_dppos_gradient_is_a_score_with_the_ratio_as_weight_inside_the_trust_reg
             "kl": kl <= limit or (p <= m if advantage > 0 else p >= m),
         }
         expected.append(-p / m * advantage * valid[divergence])
-    options = {"divergence": divergence, "divergence_low": limit, "divergence_high": limit}
+    options: dict[str, Any] = {
+        "divergence": divergence,
+        "divergence_low": limit,
+        "divergence_high": limit,
+    }
     found = gradient("dppo", sampled(), **options)
     assert found == pytest.approx(expected, rel=1e-4)
     assert 0 < sum(value == 0 for value in found) < len(found) / 2
@@ -112,7 +116,7 @@ def test_max_rls_expected_gradient_is_that_of_the_truncated_series_of_pass_at_k(
 def test_rafts_gradient_is_reinforces_with_rewards_of_one_and_zero_and_no_baseline() -> None:
     """Among all completions of a step, with the mean over the tokens of those that passed."""
     rewards = torch.tensor([[1.0], [0.0], [1.0], [1.0], [0.0], [0.0]]).expand_as(NOW).contiguous()
-    options = {"baseline": "none", "importance_sampling": "none"}
+    options: dict[str, Any] = {"baseline": "none", "importance_sampling": "none"}
     expected = gradient("reinforce", sampled(old_logprobs=None, advantages=rewards), **options)
     kept = SEEN & (rewards > 0)
     found = gradient("raft", sampled(mask=kept))
@@ -147,5 +151,5 @@ def test_ktos_gradient_is_a_score_weighted_by_a_bell_of_the_margin() -> None:
         bell = math.exp(-0.3 * margin) / (1 + math.exp(-0.3 * margin)) ** 2
         expected += [-sign * 0.3 * bell * (1.5 if sign > 0 else 0.5) * size] * size
     given = sampled(advantages=signs, reference_logprobs=BEFORE)
-    options = {"beta": 0.3, "desirable_weight": 1.5, "undesirable_weight": 0.5}
+    options: dict[str, Any] = {"beta": 0.3, "desirable_weight": 1.5, "undesirable_weight": 0.5}
     assert gradient("kto", given, **options) == pytest.approx(expected, rel=1e-4)

@@ -295,7 +295,7 @@ def test_dppos_ratio_is_to_the_engine_and_stops_outside_the_trust_region() -> No
     )
     # KL: 0.193 upwards, 0.092 downwards
     assert losses("dppo", given, output, divergence="kl") == pytest.approx([0, -0.25, 0], abs=1e-6)
-    limits = {"divergence_low": 0.1, "divergence_high": 0.2}
+    limits: dict[str, Any] = {"divergence_low": 0.1, "divergence_high": 0.2}
     assert losses("dppo", given, output, divergence="kl", **limits) == pytest.approx(
         [-2.5, -0.25, 0.4]
     )
@@ -308,7 +308,11 @@ def test_sapos_gate_is_a_sigmoid_of_the_ratio_sharper_for_negative_advantages() 
     expected = [-gate(1.0, 2.0), -gate(1.0, 0.5), gate(1.05, 0.25)]
     assert losses("sapo", importance_sampling="none") == pytest.approx(expected)
     assert expected == pytest.approx([-2.924, -1.510, 1.191], abs=1e-3)
-    options = {"tau_positive": 2.0, "tau_negative": 4.0, "importance_sampling": "none"}
+    options: dict[str, Any] = {
+        "tau_positive": 2.0,
+        "tau_negative": 4.0,
+        "importance_sampling": "none",
+    }
     expected = [-gate(2.0, 2.0), -gate(2.0, 0.5), gate(4.0, 0.25)]
     assert losses("sapo", **options) == pytest.approx(expected)
 
@@ -326,7 +330,7 @@ def test_a_completion_far_from_the_engine_is_left_out_by_the_geometric_mask() ->
     """The first completion's ratios to the engine are 2 and 1/2, the second's is 1/4."""
     given = batch(old_logprobs=None)
     assert losses("reinforce", given, geometric_mask=[0.9, 1.1]) == pytest.approx([2 * 1, 1.0, 0])
-    options = {"geometric_mask": [0.9, 1.1], "importance_sampling": "none"}
+    options: dict[str, Any] = {"geometric_mask": [0.9, 1.1], "importance_sampling": "none"}
     assert losses("reinforce", given, **options) == pytest.approx([1, 2, 0])
     assert losses("reinforce", given, **options | {"geometric_mask": [0.2, 1.1]}) == [1, 2, -1]
 
@@ -358,6 +362,6 @@ def test_kto_judges_each_completion_by_itself() -> None:
     # the one that passed is e^3 likelier than under the reference, the other e^-1.5
     good, bad = 1 / (1 + math.exp(0.5 * 3)), 1 / (1 + math.exp(0.5 * 1.5))
     assert losses("kto", given, beta=0.5) == pytest.approx([good, good, bad])
-    weights = {"desirable_weight": 3.0, "undesirable_weight": 2.0}
+    weights: dict[str, Any] = {"desirable_weight": 3.0, "undesirable_weight": 2.0}
     assert losses("kto", given, beta=0.5, **weights) == pytest.approx([3 * good] * 2 + [2 * bad])
     assert losses("kto", batch(reference_logprobs=LOGPROBS)) == pytest.approx([0.5] * 3)

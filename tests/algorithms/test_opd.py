@@ -132,14 +132,16 @@ def rollouts(policy: Policy, seed: int, count: int = 16, length: int = 8) -> lis
 def test_the_learner_comes_nearer_to_its_teacher(tmp_path: Path, kl: str, share: float) -> None:
     table = {"name": "opd", "teacher": teacher_folder(tmp_path), "kl": kl}
     learner = make(tmp_path, algorithms["opd"].build(table), optimizer={"lr": 1e-2})
+    assert learner.teacher is not None
+    head = learner.teacher.lm_head.weight
     with torch.no_grad():
-        learner.teacher.lm_head.weight.mul_(10)
-    before = learner.teacher.lm_head.weight.clone()
+        head.mul_(10)
+    before = head.clone()
     distances = [
         learner.step(rollouts(learner.policy, step), step)["learn/teacher_kl"] for step in range(12)
     ]
     assert distances[-1] < share * distances[0], distances
-    assert torch.equal(learner.teacher.lm_head.weight, before)
+    assert torch.equal(head, before)
 
 
 def test_a_teacher_with_another_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
