@@ -60,7 +60,7 @@ MODULES = {
     "extract": "fences thoughts statements call_formats edits",
     "policy": "onednn lora adapters checkpoints tokenizer gguf source tiny call_style rendering"
     " turn_ends local_template chat layers head packed forward load_model classifier critic"
-    " reference",
+    " reference teacher",
     "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"
     " page_server single_page",
     "agents": "reaper box_command canonical calls histories replies tree records renderer session"

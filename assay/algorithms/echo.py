@@ -61,4 +61,6 @@ def _weigh_observed(
     estimated = compute(samples)
     total = sum(bytes(sample.observed).count(1) for sample in estimated)
     weight = settings.echo_weight * settings.minibatches / max(1, total)
-    return [replace(one, observed_weight=weight if one.observed else 0.0) for one in estimated]
+    return [
+        replace(sample, observed_weight=weight if sample.observed else 0.0) for sample in estimated
+    ]

@@ -49,10 +49,10 @@ def _loss(beta: float, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbe
     """The loss [B, T]: the pair's on every token of both completions, and twice -log p of the
     chosen one's, which is half of the completions in the mean.
     """
-    logprobs, chosen = output.logprobs, batch.advantages > 0
+    logprobs, is_chosen = output.logprobs, batch.advantages > 0
     means = logprobs.masked_fill(~batch.mask, 0.0).sum(-1) / batch.mask.sum(-1).clamp(min=1)
     sign = batch.advantages.masked_fill(~batch.mask, 0.0).sum(-1).sign()
     margin = margins(sign * log_odds(means), batch.groups).expand_as(logprobs)
-    likelihood = cross_entropy(logprobs).masked_fill(~chosen, 0.0)
+    likelihood = cross_entropy(logprobs).masked_fill(~is_chosen, 0.0)
     numbers = {"margin": margin.detach(), "accuracy": (margin.detach() > 0).float()}
     return 2 * likelihood + beta * dpo_loss(margin, 1.0), numbers

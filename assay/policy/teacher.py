@@ -13,8 +13,8 @@ def load_teacher(name: str, policy: Policy, settings: PolicySettings) -> Any:
     Raises SettingsError where its tokenizer numbers a token of the policy's otherwise. Sizes do not
     matter: models pad their vocabularies differently.
     """
-    own = {"lora": None, "quantize": None, "gradient_checkpointing": False}
-    change = {"model": name, "device": str(policy.device), **own}
+    frozen = {"lora": None, "quantize": None, "gradient_checkpointing": False}
+    change = {"model": name, "device": str(policy.device), **frozen}
     teacher = load_policy(settings.model_copy(update=change))
     theirs = teacher.chat.tokenizer.get_vocab()
     ours = policy.chat.tokenizer.get_vocab()
