@@ -128,9 +128,8 @@ def rollouts(policy: Policy, seed: int, count: int = 16, length: int = 8) -> lis
     return [replace(sample, logprobs=tuple(row)) for sample, row in rows]
 
 
-@pytest.mark.parametrize(("kl", "share"), [("full", 0.7), ("sampled", 0.9)])
-def test_the_learner_comes_nearer_to_its_teacher(tmp_path: Path, kl: str, share: float) -> None:
-    table = {"name": "opd", "teacher": teacher_folder(tmp_path), "kl": kl}
+def test_the_learner_comes_nearer_to_its_teacher_whose_weights_stay(tmp_path: Path) -> None:
+    table = {"name": "opd", "teacher": teacher_folder(tmp_path)}
     learner = make(tmp_path, algorithms["opd"].build(table), optimizer={"lr": 1e-2})
     assert learner.teacher is not None
     head = learner.teacher.lm_head.weight
@@ -140,7 +139,7 @@ def test_the_learner_comes_nearer_to_its_teacher(tmp_path: Path, kl: str, share:
     distances = [
         learner.step(rollouts(learner.policy, step), step)["learn/teacher_kl"] for step in range(12)
     ]
-    assert distances[-1] < share * distances[0], distances
+    assert distances[-1] < 0.9 * distances[0], distances
     assert torch.equal(head, before)
 
 
