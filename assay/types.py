@@ -436,7 +436,7 @@ class Rollout:
         return sum(turn.completion.length for turn in self.turns)
 
 
-TYPE_CODES = {"tokens": "i", "mask": "B"} | dict.fromkeys(
+TYPE_CODES = {"tokens": "i", "mask": "B", "observed": "B"} | dict.fromkeys(
     ("logprobs", "old_logprobs", "reference_logprobs", "values", "advantages", "returns"), "f"
 )
 """The arrays of a sample, and the types of their numbers: int32, bytes and float32."""
@@ -467,6 +467,12 @@ class Sample:
     """[T] set by the algorithm's `compute_advantages`; empty before."""
     returns: Sequence[float] = ()
     """[T] the targets of the critic's values, set with the advantages; empty without a critic."""
+    observed: Sequence[bool] = ()
+    """[T] true on what the environment replied between completions, with the marks of the chat
+    template around it; empty if there is nothing."""
+    observed_weight: float = 0.0
+    """Weight of each observed token's loss in the step's, set with the advantages; 0 if the loss
+    leaves them out."""
     weight: float = 0.0
     """Weight of each of its tokens in the step's loss; set by the learner."""
     reward: float = 0.0
@@ -516,7 +522,7 @@ class Batch:
     advantages: Tensor
     """[B, T] float32 (or zeros)."""
     weights: Tensor
-    """[B, 1] float32, the weight of each token's loss in the sum over the step."""
+    """[B, 1] or [B, T] float32, the weight of each token's loss in the sum over the step."""
     groups: Tensor
     """[B] int64, equal for samples of one group."""
     old_logprobs: Tensor | None = None
@@ -528,3 +534,10 @@ class Batch:
     """[B, T] the critic's values before its first gradient step on this batch; None without one."""
     returns: Tensor | None = None
     """[B, T] the targets of the critic's values; None without a critic."""
+    observed: Tensor | None = None
+    """[B, T] bool, true on tokens of the environment that the loss is of too; None without any."""
+
+    @property
+    def predicted(self) -> Tensor:
+        """[B, T] bool, true on all tokens whose log-probabilities the loss needs."""
+        return self.mask if self.observed is None else self.mask | self.observed

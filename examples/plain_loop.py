@@ -4,7 +4,7 @@
 
 A random Llama is first shown right programs (SFT), then it writes its own, the judge runs them in a
 sandbox, and GRPO (arXiv:2402.03300) makes those that pass more likely. `assay train demo` does the
-same with what this leaves out: batching, checkpoints, evaluation, staleness, and ten algorithms.
+same with what this leaves out: batching, checkpoints, evaluation, staleness, and most algorithms.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ MODULES = {
     "policy": "onednn lora adapters checkpoints tokenizer gguf_header gguf source tiny"
     " template_process call_style rendering"
     " turn_ends local_template chat layers head packed forward load_model classifier critic"
-    " reference",
+    " reference teacher",
     "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"
     " page_server single_page",
     "agents": "reaper box_command canonical calls histories replies tree records renderer session"

@@ -62,6 +62,9 @@ class Algorithm:
     needs_reference: bool = False
     """Whether the loss needs log-probabilities of the reference: the policy at the stage's
     start."""
+    teacher: str = ""
+    """The model that each token's distribution is compared with, by its name or folder; empty for
+    none."""
     needs_critic: bool = False
     """Whether it needs values, from a critic that learns beside the policy."""
     needs_logprobs_first: bool = False

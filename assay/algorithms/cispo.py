@@ -1,31 +1,40 @@
 """CISPO: the clipped ratio is a weight without gradient, so no token loses its gradient.
 
 L_t = -sg(clip(r_t, 1 - clip_low, 1 + clip_high)) A log p(y_t)
+
+r_t is p / p_old, or with `anchor = "sampler"` p / p_engine, so that one clipped weight corrects for
+both the engine and older weights.
 """
+
+from typing import Literal
 
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
-from assay.algorithms.policy_gradient import build
-from assay.algorithms.shared_settings import PolicyGradientSettings, with_defaults
+from assay.algorithms.policy_gradient import build, old_logprobs, sampler_logprobs
+from assay.algorithms.shared_settings import with_defaults
 from assay.maths.losses import cispo_loss
 
-Settings = with_defaults(
-    "ScaleRL's (arXiv:2510.13786): weights from 0 to 5, advantages over the batch's deviation.",
-    scale="batch",
-    clip_low=1.0,
-    clip_high=4.0,
-)
+COMMON = with_defaults("ScaleRL's clip and scale.", scale="batch", clip_low=1.0, clip_high=4.0)
+ANCHORS = {"old": old_logprobs, "sampler": sampler_logprobs}
+
+
+class Settings(COMMON):  # type: ignore[misc, valid-type]  # a class made at run time
+    """ScaleRL's (arXiv:2510.13786): weights from 0 to 5, advantages over the batch's deviation."""
+
+    anchor: Literal["old", "sampler"] = "old"
+    """What the ratio is to: the policy before the first gradient step on the batch (`old`), or the
+    probabilities with which the engine sampled (`sampler`), in place of importance sampling."""
 
 
 @algorithm(Settings)
-def cispo(settings: PolicyGradientSettings) -> Algorithm:
+def cispo(settings: Settings) -> Algorithm:
     """Clipped importance-sampling weights (MiniMax-M1, arXiv:2506.13585)."""
-    return build(settings, _surrogate)
+    return build(settings, _surrogate, anchor=ANCHORS[settings.anchor])
 
 
 def _surrogate(
-    settings: PolicyGradientSettings, ratios: Tensor, logprobs: Tensor, advantages: Tensor
+    settings: Settings, ratios: Tensor, logprobs: Tensor, advantages: Tensor
 ) -> tuple[Tensor, Numbers]:
     low, high = settings.clip_low, settings.clip_high
     outside = (ratios < 1 - low) | (ratios > 1 + high)

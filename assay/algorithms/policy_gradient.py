@@ -8,7 +8,8 @@ Of a completion y with reward R, for each of its tokens y_t:
     L_t = w_t surrogate(r_t, A)       loss, plus beta KL - c H     maths/losses.py, maths/kl.py
 
 p is the policy with its gradient, p_old the policy before the first gradient step on the batch,
-p_engine the probability with which the engine sampled the token. The learner averages L_t.
+p_engine the probability with which the engine sampled the token. The learner averages L_t. Some
+algorithms take the ratio to p_engine instead (an `Anchor`); w_t is then 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +38,16 @@ from assay.algorithms.reward_shaping import (
     kl_cost,
     shape_rewards,
 )
-from assay.algorithms.shared_settings import PolicyGradientSettings
+from assay.algorithms.shared_settings import PolicyGradientSettings, refuse
 from assay.maths.advantages import completion_advantages
 from assay.maths.kl import KL_ESTIMATORS, k3
-from assay.maths.losses import clipped_surrogate, importance_weights, is_clipped, ratio
+from assay.maths.losses import (
+    clipped_surrogate,
+    geometric_mask,
+    importance_weights,
+    is_clipped,
+    ratio,
+)
 from assay.policy.forward import ModelOutput
 from assay.types import Batch, Sample
 
@@ -58,6 +65,18 @@ Term = Callable[[Any, ModelOutput, Batch], tuple[Tensor, Numbers]]
 log."""
 Estimator = Callable[[Any, Sequence[Sample]], list[Sample]]
 """Maps settings and samples with shaped rewards to samples with advantages (and returns)."""
+Anchor = Callable[[ModelOutput, Batch], Tensor]
+"""Gives the log-probabilities [B, T] to which the importance ratio is taken."""
+
+
+def old_logprobs(output: ModelOutput, batch: Batch) -> Tensor:
+    """[B, T] log p_old, without gradient. With one gradient step a batch, p_old is p itself."""
+    return output.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
+
+
+def sampler_logprobs(output: ModelOutput, batch: Batch) -> Tensor:
+    """[B, T] log p_engine. A ratio to it corrects for the engine too, so w_t is 1."""
+    return batch.logprobs
 
 
 def build(
@@ -66,18 +85,26 @@ def build(
     estimator: Estimator | None = None,
     *terms: Term,
     needs_critic: bool = False,
+    anchor: Anchor = old_logprobs,
 ) -> Algorithm:
     """The algorithm with this surrogate, more `terms` of the loss, and the shared options.
 
     `estimator` computes the advantages. Without one each completion gets one advantage, as
     `baseline` and `scale` say. `needs_critic`: samples come to the estimator with `values`.
+    `anchor` gives the denominator of the ratio. Raises SettingsError for a correction of the
+    engine's probabilities beside a ratio to them.
     """
+    if anchor is sampler_logprobs:
+        corrections = [
+            name for name in type(settings).model_fields if name.startswith("importance")
+        ]
+        refuse(settings, "the ratio to the sampler is the correction", *corrections)
     kl_in_loss = settings.kl > 0 and settings.kl_in == "loss"
     terms += (kl_penalty,) * kl_in_loss + (entropy_bonus,) * (settings.entropy_bonus > 0)
     running = torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
     surrogate = partial(returned, surrogate, _is_loss, LOSS)
     estimator = estimator and partial(returned, estimator, _is_samples, "a list of samples")
-    policy_gradient = PolicyGradient(settings, surrogate, estimator, terms, running)
+    policy_gradient = PolicyGradient(settings, surrogate, estimator, terms, anchor, running)
     return Algorithm(
         loss=policy_gradient.loss,
         learns_from="rollouts",
@@ -121,17 +148,20 @@ class PolicyGradient:
     surrogate: Surrogate
     estimator: Estimator | None
     terms: Sequence[Term]
+    anchor: Anchor
     running: Tensor | None
     """[2] float64, the mean reward of past steps and the number of steps; changed in place."""
 
     def loss(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
         """L_t = w_t surrogate(r_t, A) plus the other terms, [B, T]."""
-        s, old = self.settings, old_logprobs(output, batch)
-        ratios = ratio(output.logprobs, old, batch.mask, s.ratio)
+        s, old, anchor = self.settings, old_logprobs(output, batch), self.anchor(output, batch)
+        ratios = ratio(output.logprobs, anchor, batch.mask, s.ratio)
         bounds = (s.importance_sampling_min, s.importance_sampling_max)
         weights = importance_weights(
-            old, batch.logprobs, batch.mask, s.importance_sampling, *bounds
+            anchor, batch.logprobs, batch.mask, s.importance_sampling, *bounds
         )
+        if s.geometric_mask:
+            weights = weights * geometric_mask(old, batch.logprobs, batch.mask, *s.geometric_mask)
         loss, numbers = self.surrogate(s, ratios, output.logprobs, batch.advantages)
         loss = weights * loss
         mismatch = {"kl_engine": k3(old, batch.logprobs), "importance_weight": weights}
@@ -183,11 +213,6 @@ class PolicyGradient:
         self.running[0] = RUNNING_DECAY * past + (1 - RUNNING_DECAY) * mean
         self.running[1] += 1
         return past
-
-
-def old_logprobs(output: ModelOutput, batch: Batch) -> Tensor:
-    """[B, T] log p_old, without gradient. With one gradient step a batch, p_old is p itself."""
-    return output.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
 
 
 def clipped_loss(

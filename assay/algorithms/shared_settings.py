@@ -37,8 +37,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     """What is subtracted from a reward: `none`, or the mean of the `batch`, of past steps
     (`running`), of its `group`, or of the others in its group (`leave_one_out`)."""
     scale: Scale = "none"
-    """What the difference is divided by: `none`, or the standard deviation of its `group` or the
-    `batch`."""
+    """What the difference is divided by: `none`, the standard deviation of its `group` or the
+    `batch`, or the `mean` reward of its group."""
     advantage_clip: PositiveFloat | None = None
     """Largest size of an advantage."""
     overlong_share: float = Field(0.0, ge=0, le=1)
@@ -70,6 +70,9 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Smallest importance sampling weight; 0.5 is usual with a mask."""
     importance_sampling_max: PositiveFloat = 2.0
     """Largest importance sampling weight; 5 is usual with a mask."""
+    geometric_mask: tuple[PositiveFloat, PositiveFloat] | None = None
+    """Leave out of the loss completions in which the geometric mean of learner over engine, over
+    their tokens, is outside these bounds; `[0.99, 1.01]` is usual."""
     kl: NonNegativeFloat = 0.0
     """KL penalty strength (beta). The reference is the policy at the start of the stage."""
     kl_estimator: KLEstimator = "k3"
@@ -81,7 +84,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Weight of the entropy bonus: the entropy per token."""
     loss_mean: LossMean = "tokens"
     """Mean of losses over all `tokens` of the step; over each completion's tokens, then over
-    `completions`; or their sum divided by a `constant`, completions x `rollout.max_tokens`."""
+    `completions`; over the tokens of each prompt's group, then over `prompts`; or their sum divided
+    by a `constant`, completions x `rollout.max_tokens`."""
     epochs: PositiveInt = 1
     """Passes over each batch."""
     minibatches: PositiveInt = 1
@@ -95,6 +99,8 @@ class PolicyGradientSettings(AlgorithmSettings):
                 raise ValueError(f"{name} has no effect with {other} = {value!r}; leave it out")
         if self.importance_sampling_min >= self.importance_sampling_max:
             raise ValueError("importance_sampling_min must be less than importance_sampling_max")
+        if self.geometric_mask and not self.geometric_mask[0] <= 1 <= self.geometric_mask[1]:
+            raise ValueError("geometric_mask must hold 1, where engine and learner agree")
         return self
 
 

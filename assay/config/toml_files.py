@@ -22,9 +22,11 @@ RECIPES = next((f for f in (PACKAGE, PACKAGE.parent) if (f / "recipes").is_dir()
 """The folder with recipes/: the package when it is installed, else the repository."""
 PATHS = (
     "folder", "plugins", "policy.model", "tasks.train", "evaluate.tasks", "judge.verdict_cache",
-    "algorithm.pairs", "engine.python", "engine.weights_folder",
+    "algorithm.pairs", "algorithm.teacher", "engine.python", "engine.weights_folder",
 )  # fmt: skip
 """Settings that are paths, or may be."""
+MODELS = ("policy.model", "algorithm.teacher")
+"""Settings that name models, which may be folders."""
 TASKS = ("tasks.train", "evaluate.tasks")
 """Settings that name task sets, each by a text or a table."""
 
@@ -156,13 +158,14 @@ def _each_relative(table: Table, folder: Path, change: Callable[[Path, str], str
         is_name = {
             "tasks": not (is_path(path) or (folder / path).is_dir()),
             "engine.python": "/" not in path,
-            "policy.model": path[:1] != "." and (is_tiny(path) or not (folder / path).exists()),
+            "models": path[:1] != "." and (is_tiny(path) or not (folder / path).exists()),
         }
-        if Path(path).is_absolute() or is_name.get("tasks" if key in TASKS else key):
+        kind = "tasks" if key in TASKS else "models" if key in MODELS else key
+        if Path(path).is_absolute() or is_name.get(kind):
             return path
         path = change(folder, path)
         is_folder = key in TASKS and not names_files(path) and "/" not in path
-        may_be_name = key == "policy.model" or is_folder
+        may_be_name = key in MODELS or is_folder
         dots = "./" if may_be_name and path[:1] not in "./" else ""
         return f"{dots}{path}"
 

@@ -36,7 +36,7 @@ class View(nn.Module):
     def forward(self, batch: Batch, *options: Any, **keywords: Any) -> tuple[Tensor | None, ...]:
         """What `policy.forward.forward` gives, as a tuple."""
         output = forward(self.model, batch, *options, **keywords)
-        return output.logprobs, output.entropy, output.values
+        return tuple(getattr(output, field.name) for field in fields(output))
 
 
 class ShardedRanks(Ranks):

@@ -10,7 +10,7 @@ from torch import Tensor
 from assay.maths.rewards import MIN_STD
 
 Baseline = Literal["none", "batch", "running", "group", "leave_one_out"]
-Scale = Literal["none", "group", "batch"]
+Scale = Literal["none", "group", "batch", "mean"]
 
 
 def completion_advantages(
@@ -20,17 +20,22 @@ def completion_advantages(
     scale: Scale,
     running: float = 0.0,
 ) -> Tensor:
-    """A = (R - baseline) / standard deviation. `rewards` [N], `groups` [N] int64 ids from 0 -> [N].
+    """A = (R - baseline) / scale. `rewards` [N], `groups` [N] int64 ids from 0 -> [N].
 
     The baseline is 0, the batch's mean, the mean of past steps (`running`), or the group's mean
-    with or without the completion itself. Nothing is divided by a deviation below MIN_STD.
+    with or without the completion itself. The scale is 1, the standard deviation of the group or
+    the batch, or the group's mean (`group_advantages`). Nothing is divided by one below MIN_STD.
     """
     if baseline in ("none", "running") or (baseline, scale) == ("batch", "group"):
         centre = (
             rewards - {"none": 0.0, "running": running, "batch": float(rewards.mean())}[baseline]
         )
+        if scale == "mean":
+            return over_mean(centre, rewards, groups)
         std = _group_std(rewards, groups if scale == "group" else torch.zeros_like(groups))
         return centre if scale == "none" else centre / std.masked_fill(std < MIN_STD, 1.0)
+    if (baseline, scale) == ("batch", "mean"):
+        return over_mean(rewards - rewards.mean(), rewards, groups)
     pools = torch.zeros_like(groups) if baseline == "batch" else groups
     return group_advantages(rewards, pools, scale, leave_one_out=baseline == "leave_one_out")
 
@@ -48,6 +53,7 @@ def group_advantages(
     (arXiv:2503.20783) by nothing. `leave_one_out` compares a completion with the n - 1 others
     (RLOO, arXiv:2402.14740), which is n / (n - 1) times the difference from the group's mean. A
     group of zero variance (std below MIN_STD) gets exactly 0, so rounding is never amplified.
+    MaxRL (arXiv:2602.02710) divides by the group's mean (`over_mean`).
     """
     mean, sizes = _group_means(rewards, groups)
     centre = rewards - mean
@@ -59,7 +65,18 @@ def group_advantages(
         centre = centre / std.clamp(min=MIN_STD)
     elif scale == "batch":
         centre = centre / rewards.std(correction=0).clamp(min=MIN_STD)
+    elif scale == "mean":
+        centre = over_mean(centre, rewards, groups)
     return centre.masked_fill(zero_variance, 0.0)
+
+
+def over_mean(values: Tensor, rewards: Tensor, groups: Tensor) -> Tensor:
+    """`values` [N] over the mean reward of each one's group; 0 where it is below MIN_STD -> [N].
+
+    A group without a success says nothing of how likely one is (MaxRL, arXiv:2602.02710).
+    """
+    mean, _ = _group_means(rewards, groups)
+    return (values / mean.clamp(min=MIN_STD)).masked_fill(mean < MIN_STD, 0.0)
 
 
 def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:

@@ -54,6 +54,19 @@ def importance_weights(
     return weight.masked_fill((weight < low) | (weight > high), 0.0)
 
 
+def geometric_mask(
+    logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor, low: float, high: float
+) -> Tensor:
+    """1 for the tokens of a completion whose ratios p_learner / p_engine have a geometric mean in
+    [low, high], else 0; without gradient. [B, T] -> [B, T].
+
+    Unlike the product's, its noise does not grow with length (geometric sequence masking, Liu et
+    al. 2025, richardli.xyz/rl-collapse).
+    """
+    mean = ratio(logprobs.detach(), engine_logprobs, mask, "mean")
+    return ((mean >= low) & (mean <= high)).to(logprobs)
+
+
 def cross_entropy(logprobs: Tensor) -> Tensor:
     """-log p of the demonstrated token. `logprobs` [B, T] -> [B, T]."""
     return -logprobs
@@ -90,12 +103,42 @@ def cispo_loss(
     return -ratio.detach().clamp(1 - low, 1 + high) * advantages * logprobs
 
 
+def sapo_loss(
+    ratio: Tensor, advantages: Tensor, tau_positive: float, tau_negative: float
+) -> Tensor:
+    """-(4 / tau) sigmoid(tau (r - 1)) A. All [B, T] -> [B, T].
+
+    tau is `tau_positive` where A > 0, else `tau_negative`. The gradient of r is weighted by
+    4 s (1 - s), s the sigmoid: 1 at r = 1, and less the further r is (SAPO, arXiv:2511.20347).
+    """
+    tau = torch.where(advantages > 0, tau_positive, tau_negative)
+    return -4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
+
+
 def dpo_loss(margins: Tensor, beta: float) -> Tensor:
     """-log sigmoid(beta m) (DPO, arXiv:2305.18290 eq. 7). Any shape in and out.
 
     m is log p/q of the chosen completion minus log p/q of the rejected one; q is the reference.
     """
     return -torch.nn.functional.logsigmoid(beta * margins)
+
+
+def kto_loss(
+    margins: Tensor, signs: Tensor, beta: float, desirable: float, undesirable: float
+) -> Tensor:
+    """The loss w (1 - sigmoid(beta s m)) (KTO, arXiv:2402.01306). Any shape in and out.
+
+    m is log p/q of a completion less the KL divergence from the reference q. The sign s is positive
+    and the weight w `desirable` for a good completion, else negative and `undesirable`.
+    """
+    weights = torch.where(signs > 0, desirable, undesirable)
+    return weights * torch.sigmoid(-beta * signs * margins)
+
+
+def log_odds(logprobs: Tensor) -> Tensor:
+    """log(p / (1 - p)) of log p. Any shape in and out (ORPO, arXiv:2403.07691 eq. 4)."""
+    below = logprobs.clamp(max=-1e-6)  # at log p = 0 the odds are infinite
+    return below - torch.log(-torch.expm1(below))
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:

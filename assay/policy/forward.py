@@ -15,7 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import ModelError
-from assay.policy.head import logprobs_from_hidden, logprobs_from_logits
+from assay.policy.head import (
+    compared_with_teacher,
+    logprobs_from_hidden,
+    logprobs_from_logits,
+)
 from assay.policy.packed import enable_packed_attention, observed_windows, pack
 from assay.registry import one_line
 from assay.types import Batch
@@ -53,12 +57,17 @@ class ModelOutput:
     """The output of a policy for a batch; position t belongs to the *prediction* of token t."""
 
     logprobs: Tensor
-    """[B, T] float32, natural logarithm; 0 outside the mask."""
+    """[B, T] float32, natural logarithm; 0 where nothing is to be predicted."""
     entropy: Tensor
     """[B, T] float32, in nats, of the token's distribution; 0 outside the mask. It has a gradient
     only with `entropy_gradient`."""
     values: Tensor | None = None
     """[B, T] float32, the critic's; None without a critic."""
+    teacher_kl: Tensor | None = None
+    """[B, T] float32, KL(policy || teacher) over the vocabulary, in nats; None without a teacher.
+    It has a gradient."""
+    teacher_logprobs: Tensor | None = None
+    """[B, T] float32, the teacher's log-probability of each token; None without a teacher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +97,27 @@ def forward(
     *,
     critic: Any = None,
     entropy_gradient: bool = False,
+    teacher: Any = None,
 ) -> ModelOutput:
-    """Log-probabilities, entropies and values of the masked tokens of `batch`.
+    """Log-probabilities, entropies and values of the tokens of `batch` that are to be predicted.
 
     `temperature` divides the logits. `critic` maps the hidden states [M, H] that predict the M
-    masked tokens to values [M].
+    masked tokens to values [M]. `teacher` is a model with the same tokens.
     """
-    inputs = ModelInput(batch.tokens, batch.attention, batch.mask)
+    mask = batch.predicted
+    inputs = ModelInput(batch.tokens, batch.attention, mask)
     longest = batch.tokens.shape[1]
-    layout, options = layout_of(model, longest), (temperature, critic, entropy_gradient)
-    if longest < alone_from(model):
+    layout, options = layout_of(model, longest), (temperature, critic, entropy_gradient, teacher)
+    if longest < min(alone_from(model), math.inf if teacher is None else alone_from(teacher)):
         outputs = [_forward(layout, model, inputs, *options)]
     else:
         outputs = [_forward(layout, model, row, *options) for row in _single_rows(model, inputs)]
-    zeros = torch.zeros(batch.mask.shape, device=batch.mask.device)
-    parts = [part for part in zip(*outputs, strict=True) if part[0] is not None]
-    return ModelOutput(*(zeros.masked_scatter(batch.mask, torch.cat(part)) for part in parts))
+    zeros = torch.zeros(mask.shape, device=mask.device)
+    parts = [
+        None if part[0] is None else zeros.masked_scatter(mask, torch.cat(part))
+        for part in zip(*outputs, strict=True)
+    ]
+    return ModelOutput(*parts)  # type: ignore[arg-type]
 
 
 def layout_of(model: Any, longest: int) -> Layout:
@@ -227,18 +241,36 @@ def _forward(
     temperature: float,
     critic: Any,
     entropy_gradient: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log-probabilities, entropies and values of the M masked tokens, each [M] float32."""
+    teacher: Any,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """What `ModelOutput` has, of the M masked tokens, each [M] float32."""
     base, targets = unwrap_model(model), inputs.tokens[inputs.mask]
     if layout == "plain":
         hidden, logits = _full_logits(model, inputs, wants_hidden=critic is not None)
+        last, head = logits, nn.Identity()
         scaled = logits.float() / temperature
         outputs = logprobs_from_logits(scaled, targets, entropy_gradient)
     else:
-        hidden = (_packed if layout == "packed" else _padded)(base.base_model, inputs)
+        last = hidden = (_packed if layout == "packed" else _padded)(base.base_model, inputs)
         head = base.get_output_embeddings()
         outputs = logprobs_from_hidden(head, hidden, targets, temperature, entropy_gradient)
-    return *outputs, None if critic is None else critic(hidden).float()
+    values = None if critic is None else critic(hidden).float()
+    if teacher is None:
+        return *outputs, values, None, None
+    theirs = _last_states(teacher, inputs)
+    return *outputs, values, *compared_with_teacher(head, last, *theirs, targets, temperature)
+
+
+@torch.no_grad()
+def _last_states(model: Any, inputs: ModelInput) -> tuple[Any, Tensor]:
+    """A head, and what it makes the logits of the M masked tokens from, [M, H]; without
+    gradient.
+    """
+    layout, base = layout_of(model, inputs.tokens.shape[1]), unwrap_model(model)
+    if layout == "plain":
+        return nn.Identity(), _full_logits(model, inputs, wants_hidden=False)[1]
+    hidden = (_packed if layout == "packed" else _padded)(base.base_model, inputs)
+    return base.get_output_embeddings(), hidden
 
 
 def _packed(trunk: Any, inputs: ModelInput) -> Tensor:
@@ -390,7 +422,9 @@ def _probe(
         with torch.enable_grad():
             inputs = ModelInput(tokens, attention, mask)
             rows = _single_rows(model, inputs) if one_by_one else [inputs]
-            masked = torch.cat([_forward(layout, model, row, 1.0, None, False)[0] for row in rows])
+            masked = torch.cat(
+                [_forward(layout, model, row, 1.0, None, False, None)[0] for row in rows]
+            )
             logprobs = torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, masked)
             grads = torch.autograd.grad((logprobs * torch.cos(position)).sum(), embedded)
     finally:

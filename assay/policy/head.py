@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from assay.maths.divergences import reverse_kl
 from assay.policy.onednn import fast_linear, is_plain_linear, pad_rows, padding_rows
 
 TILE = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -51,6 +52,35 @@ def logprobs_from_logits(
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy = -(logp.exp() * logp).sum(-1)
     return logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1), entropy
+
+
+def compared_with_teacher(
+    head: Any, hidden: Tensor, teacher_head: Any, teacher_hidden: Tensor, targets: Tensor,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """KL(policy || teacher) in nats over the vocabulary, with a gradient to `hidden` [M, H], and
+    the teacher's log-probability of each of `targets` [M] int64; both [M] float32.
+
+    Both models' logits are divided by the temperature. Heads may be padded to different sizes: what
+    only one of them has is left out, for it is no token.
+    """
+
+    def of_tile(hidden: Tensor, theirs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head(hidden).float() / temperature
+        with torch.no_grad():
+            their_logits = teacher_head(theirs).float() / temperature
+            shared = min(logits.shape[-1], their_logits.shape[-1])
+            teacher = torch.log_softmax(their_logits[:, :shared], -1)
+        policy = torch.log_softmax(logits[:, :shared], -1)
+        return reverse_kl(policy, teacher), teacher.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+    width = getattr(teacher_head, "out_features", teacher_hidden.shape[-1])
+    rows = max(LEAST_ROWS, TILE.get(hidden.device.type, TILE["cuda"]) // width)
+    pieces = (torch.split(part, rows) for part in (hidden, teacher_hidden, targets))
+    tiles = zip(*pieces, strict=True)
+    outputs = [checkpoint(of_tile, *tile, use_reentrant=False) for tile in tiles]
+    divergence, logprobs = zip(*outputs, strict=True)
+    return torch.cat(divergence), torch.cat(logprobs)
 
 
 class _TiledLogprobs(torch.autograd.Function):

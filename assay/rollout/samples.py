@@ -97,14 +97,16 @@ def _sample(
     tokens: tuple[int, ...] = ()
     mask: tuple[bool, ...] = ()
     logprobs: tuple[float, ...] = ()
+    observed: tuple[bool, ...] = ()
     for turn in turns:
         read = turn.prompt_tokens[len(tokens) :]
+        observed += (bool(tokens),) * len(read) + (False,) * len(turn.completion.tokens)
         tokens += read + turn.completion.tokens
         mask += (False,) * len(read) + (turn.learned,) * len(turn.completion.tokens)
         logprobs += (0.0,) * len(read) + turn.completion.logprobs
     return Sample(
         tokens=tokens, mask=mask, logprobs=logprobs, reward=reward, passed=passed, group=group,
-        rollout=rollout,
+        rollout=rollout, observed=observed if any(observed) else (),
         truncated=any(turn.completion.ended == "length" for turn in turns), limit=limit,
         version=min(turn.completion.version for turn in turns),
     )  # fmt: skip

@@ -91,9 +91,12 @@ def with_weights(samples: Sequence[Sample], mean: LossMean, constant: float) -> 
     """
     rollouts = torch.tensor(rollouts_of(samples), dtype=torch.int64)
     sizes = torch.tensor([float(sample.trained_tokens) for sample in samples])
-    lengths = torch.zeros(int(rollouts.max()) + 1 if len(samples) else 0)
-    lengths = lengths.scatter_add(0, rollouts, sizes)
-    weights: list[float] = token_weights(lengths, mean, constant)[rollouts].tolist()
+    if not samples:
+        return []
+    lengths = torch.zeros(int(rollouts.max()) + 1).scatter_add(0, rollouts, sizes)
+    names = dict(zip(rollouts.tolist(), (sample.group for sample in samples), strict=True))
+    groups = torch.tensor(numbered(names.values()))
+    weights: list[float] = token_weights(lengths, groups, mean, constant)[rollouts].tolist()
     return [replace(sample, weight=weight) for sample, weight in zip(samples, weights, strict=True)]
 
 
@@ -108,13 +111,18 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
     lengths = torch.tensor([[len(sample.tokens)] for sample in samples])
     tokens, attention = padded("tokens", pad_token).long(), torch.arange(width) < lengths
     weights = torch.tensor([[sample.weight] for sample in samples])
+    observed = None
+    if any(sample.observed_weight for sample in samples):
+        each = torch.tensor([[sample.observed_weight] for sample in samples])
+        observed = padded("observed") & (each > 0)
+        weights = torch.where(observed, each, weights)
     groups = torch.tensor(numbered(sample.group for sample in samples))
     numbers = padded("mask"), padded("logprobs"), padded("advantages")
     optional = [
         padded(name) if any(getattr(sample, name) for sample in samples) else None
         for name in OPTIONAL
     ]
-    parts = (tokens, attention, *numbers, weights, groups, *optional)
+    parts = (tokens, attention, *numbers, weights, groups, *optional, observed)
     return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
 

@@ -22,6 +22,8 @@ from assay.types import Sample, Task
 log = logging.getLogger(__name__)
 HIGHEST_LR, LOWEST_LR = 100.0, 0.001
 """Multiples of the default learning rate beyond which one is warned of."""
+LONGEST_PRODUCT = 512
+"""Tokens of a completion up to which a product of their ratios is not warned of."""
 
 
 def check_settings(
@@ -151,7 +153,7 @@ def _slow_in_bfloat16(device: str) -> bool:
 
 
 def _warnings(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> Iterator[str]:
-    evaluate, rollout = settings.evaluate, settings.rollout
+    evaluate = settings.evaluate
     if settings.policy.dtype == "bfloat16" and _slow_in_bfloat16(settings.policy.device):
         yield (
             "policy.dtype = 'bfloat16' learns 2.6 to 25 times slower than float32 on this"
@@ -183,28 +185,53 @@ def _warnings(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) ->
                 " batch more than once"
             )
     if learns_from == "rollouts":
-        if unpaid := unpaid_tasks(settings, tasks):
+        yield from _rollout_warnings(settings, tasks)
+
+
+def _rollout_warnings(settings: RunSettings, tasks: Sequence[Task]) -> Iterator[str]:
+    rollout = settings.rollout
+    if unpaid := unpaid_tasks(settings, tasks):
+        yield (
+            f"{len(unpaid)} of {len(tasks)} tasks, such as {unpaid[0].id!r}, are never paid: a"
+            " program could forge each of their passes; set judge.allow_forgeable = true to"
+            " reward them, or leave them out"
+        )
+    if rollout.tasks_per_step == 1:
+        yield ("rollout.tasks_per_step = 1: each step follows the noise of one task; use 8 or more")
+    if rollout.max_staleness and settings.algorithm.get("importance_sampling") == "none":
+        yield (
+            "algorithm.importance_sampling = 'none' with rollout.max_staleness: nothing"
+            " corrects for the older weights that sampled the tokens"
+        )
+    if rollout.max_tokens > LONGEST_PRODUCT:
+        for name, value, other in _products(settings):
             yield (
-                f"{len(unpaid)} of {len(tasks)} tasks, such as {unpaid[0].id!r}, are never paid: a"
-                " program could forge each of their passes; set judge.allow_forgeable = true to"
-                " reward them, or leave them out"
+                f"algorithm.{name} = {value!r} is a product over completions of up to"
+                f" {rollout.max_tokens} tokens, not normalised by their length: rounding and"
+                f" small steps add up until nearly all are clipped; use {other!r}"
             )
-        if rollout.tasks_per_step == 1:
-            yield (
-                "rollout.tasks_per_step = 1: each step follows the noise of one task; use 8 or more"
-            )
-        if rollout.max_staleness and settings.algorithm.get("importance_sampling") == "none":
-            yield (
-                "algorithm.importance_sampling = 'none' with rollout.max_staleness: nothing"
-                " corrects for the older weights that sampled the tokens"
-            )
-        if rollout.tasks_per_step > len(tasks):
-            yield (
-                f"rollout.tasks_per_step = {rollout.tasks_per_step}, but the training tasks are"
-                f" {len(tasks)}: a step samples a task up to"
-                f" {-(-rollout.tasks_per_step // len(tasks))} times, in groups of their own, and"
-                f" {rollout.tasks_per_step * rollout.group_size:,} completions in all; lower it"
-            )
+    if rollout.tasks_per_step > len(tasks):
+        yield (
+            f"rollout.tasks_per_step = {rollout.tasks_per_step}, but the training tasks are"
+            f" {len(tasks)}: a step samples a task up to"
+            f" {-(-rollout.tasks_per_step // len(tasks))} times, in groups of their own, and"
+            f" {rollout.tasks_per_step * rollout.group_size:,} completions in all; lower it"
+        )
+
+
+def _products(settings: RunSettings) -> Iterator[tuple[str, str, str]]:
+    """Each setting that multiplies the ratios of whole completions, its value and a better one.
+
+    With one gradient step a batch, a ratio to the policy before it is 1, so its product is too.
+    """
+    fields = algorithms[settings.algorithm["name"]].settings.model_fields
+    options = {name: field.default for name, field in fields.items()} | settings.algorithm
+    moves = options.get("epochs") != 1 or options.get("minibatches") != 1
+    if options.get("ratio") == "product" and (moves or options.get("anchor") == "sampler"):
+        yield "ratio", "product", "mean"
+    correction = str(options.get("importance_sampling"))
+    if correction.startswith("sequence_"):
+        yield "importance_sampling", correction, correction.replace("sequence", "token")
 
 
 def _rewards_can_teach(settings: RunSettings) -> bool:

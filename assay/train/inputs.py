@@ -14,7 +14,7 @@ from assay.config.sections import RunSettings
 from assay.content import digest_of
 from assay.imported_files import imported_files
 from assay.paths import real_path
-from assay.policy.source import ModelSource
+from assay.policy.source import ModelSource, source_of
 from assay.registry import KINDS_OF_TESTS, Installed, installed
 from assay.train.stage_tasks import StageTasks
 from assay.types import Task
@@ -46,6 +46,9 @@ def inputs_of(settings: RunSettings, model: ModelSource, tasks: StageTasks) -> d
     if pairs and real_path(Path(pairs)).exists():
         path = real_path(Path(pairs))
         digests[f"algorithm.pairs {path}"] = digest_of(path, as_tree=False)
+    if model_name := settings.algorithm.get("teacher"):
+        teacher = source_of(settings.policy.model_copy(update={"model": model_name}))
+        digests |= {f"algorithm.teacher {path}": teacher.digest for path in [teacher.path] if path}
     run = real_path(Path(settings.folder) / settings.name)
     folder = model.path
     if folder and not folder.is_relative_to(run):  # an earlier stage makes that one

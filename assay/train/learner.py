@@ -26,6 +26,7 @@ from assay.policy.critic import make_critic
 from assay.policy.forward import ModelOutput, layout_of
 from assay.policy.load_model import Policy, load_policy
 from assay.policy.reference import Reference
+from assay.policy.teacher import load_teacher
 from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.memory import micro_batch_tokens
 from assay.train.optimizer import Optimizer
@@ -61,6 +62,8 @@ class Learner:
         layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
         self.reference = Reference(policy) if algorithm.needs_reference else None
+        name = algorithm.teacher
+        self.teacher = load_teacher(name, policy, settings.policy) if name else None
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -187,9 +190,9 @@ class Learner:
         for piece in self.ranks.rounds(self._micro_batches(samples)):
             batch = self._batch(piece)
             batches.append(batch)
-            output = self._forward(batch)
+            output = self._forward(batch, teacher=self.teacher)
             losses, numbers = self.algorithm.loss(output, batch)
-            loss = masked_sum(losses * batch.weights, batch.mask)
+            loss = masked_sum(losses * batch.weights, batch.predicted)
             loss.backward()  # type: ignore[no-untyped-call]
             row: Metrics = {}
             for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
@@ -222,10 +225,10 @@ class Learner:
     def _batch(self, samples: Sequence[Sample]) -> Batch:
         return to_batch(samples, self.policy.pad_token, self.policy.device)
 
-    def _forward(self, batch: Batch) -> ModelOutput:
+    def _forward(self, batch: Batch, teacher: Any = None) -> ModelOutput:
         return self.ranks.forward(
             self.policy.model, batch, self.temperature,
-            critic=self.critic, entropy_gradient=self.algorithm.entropy_gradient,
+            critic=self.critic, entropy_gradient=self.algorithm.entropy_gradient, teacher=teacher,
         )  # fmt: skip
 
 

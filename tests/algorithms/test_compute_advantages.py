@@ -50,6 +50,17 @@ def test_the_group_algorithms_differ_in_baseline_and_scale() -> None:
     assert advantages("gspo") == pytest.approx([math.sqrt(3), third, third, third, 0, 0])
 
 
+def test_max_rl_divides_by_the_groups_mean_so_rare_successes_weigh_more() -> None:
+    # one success in four: (1 - 1/4) / (1/4); equal rewards teach nothing
+    assert advantages("max_rl") == pytest.approx([3, -1, -1, -1, 0, 0])
+    three = [long(1, 1.0)] * 3 + [long(1, 0.0)]
+    assert advantages("max_rl", three) == pytest.approx([1 / 3, 1 / 3, 1 / 3, -1])
+    assert advantages("max_rl", [long(1, 1.0)]) == [0.0], "nothing to compare with"
+    assert advantages("max_rl", baseline="none") == pytest.approx([4, 0, 0, 0, 1, 1])
+    below_zero = [long(1, -1.0), long(1, 0.5)]
+    assert advantages("max_rl", below_zero) == [0.0, 0.0], "a negative mean turns no sign"
+
+
 def test_reinforce_compares_with_the_batch_or_with_nothing() -> None:
     assert advantages("reinforce", baseline="none") == REWARDS
     assert advantages("reinforce") == pytest.approx([reward - 1 / 3 for reward in REWARDS])
@@ -207,7 +218,8 @@ def test_ppos_kl_penalty_in_the_reward_is_paid_token_by_token() -> None:
     assert found.advantages == pytest.approx((0, 1 - 0.05 - 0.1, 0, 1 - 0.1))
 
 
-def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> None:
+@pytest.mark.parametrize("name", ["dpo", "orpo"])
+def test_the_shortest_that_passed_is_paired_with_the_longest_that_failed(name: str) -> None:
     samples = [
         long(5, 1, passed=True),
         long(3, 1, passed=True),
@@ -215,8 +227,29 @@ def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> No
         long(9, 0),
         long(7, 0, group="b"),
     ]
-    found = algorithms["dpo"].build({"name": "dpo"}).compute_advantages(samples)
+    found = algorithms[name].build({"name": name}).compute_advantages(samples)
     assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(3, 1.0), (9, -1.0)]
+
+
+def test_kto_measures_from_how_far_the_policy_has_moved_and_never_below_zero() -> None:
+    def moved(*nats: float, passed: bool = False) -> Sample:
+        old = (0.0, *(-1.0 + nat for nat in nats))
+        reference = (0.0, *(-1.0 for _ in nats))
+        return long(len(nats), 0, old_logprobs=old, reference_logprobs=reference, passed=passed)
+
+    algorithm = algorithms["kto"].build({"name": "kto"})
+    found = algorithm.compute_advantages([moved(0.5, 1.5, passed=True), moved(-1.0), moved(2.0)])
+    assert [sample.advantages[1] for sample in found] == [1, -1, -1]
+    # the mean log-ratio is (2 - 1 + 2) / 3 = 1: half of it on each of two tokens
+    assert [list(sample.reference_logprobs[1:]) for sample in found] == [[-0.5, -0.5], [0], [0]]
+    nearer = algorithm.compute_advantages([moved(-3.0), moved(1.0)])
+    assert [sample.reference_logprobs[1] for sample in nearer] == [-1, -1]
+
+
+def test_raft_learns_from_all_that_passed_and_from_nothing_else() -> None:
+    samples = [long(5, 1, passed=True), long(3, 0), long(2, 1, group="b", passed=True), long(9, 1)]
+    found = algorithms["raft"].build({"name": "raft"}).compute_advantages(samples)
+    assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(5, 1.0), (2, 1.0)]
 
 
 def test_only_samples_without_advantage_are_skipped_and_none_with_other_loss_terms() -> None:

@@ -60,6 +60,8 @@ def losses(
         # weight x advantage x log-probability
         ("cispo", [2 * 1.0, 0.5 * 2.0, -0.25 * 1.0]),
         ("reinforce", [1.0, 2.0, -1.0]),
+        ("max_rl", [-1.28, -0.5, 0.8]),
+        ("echo", [-1.28, -0.5, 0.8]),
     ],
 )
 def test_each_algorithms_loss_on_the_same_ratios(name: str, expected: list[float]) -> None:
@@ -67,7 +69,7 @@ def test_each_algorithms_loss_on_the_same_ratios(name: str, expected: list[float
 
 
 def test_every_surrogate_on_policy_is_minus_the_advantage_or_the_score() -> None:
-    for name in ("grpo", "dr_grpo", "dapo", "gspo", "rloo"):
+    for name in ("grpo", "dr_grpo", "dapo", "gspo", "rloo", "dppo", "max_rl"):
         assert losses(name, batch(old_logprobs=None, logprobs=LOGPROBS)) == pytest.approx(
             [-1, -1, 1]
         )
@@ -231,6 +233,13 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         "gspo",
         "cispo",
         "ppo",
+        "dppo",
+        "max_rl",
+        "sapo",
+        "echo",
+        "raft",
+        "orpo",
+        "kto",
     ):
         given = replace(
             batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD),
@@ -260,8 +269,99 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         {"name": "grpo", "kl_estimator": "k2"},
         {"name": "grpo", "kl_in": "reward"},
         {"name": "grpo", "clip_low": 2.0},
+        {"name": "grpo", "geometric_mask": [1.1, 1.2]},
+        {"name": "dppo", "clip_high": 0.3},
+        {"name": "sapo", "clip_high": 0.3},
+        {"name": "cispo", "anchor": "sampler", "importance_sampling": "token_mask"},
+        {"name": "dppo", "ratio": "mean"},
+        {"name": "dppo", "importance_sampling": "token_mask"},
+        {"name": "dppo", "importance_sampling_max": 5.0},
     ],
 )
 def test_a_setting_without_effect_is_refused(table: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="algorithm"):
         algorithms[str(table["name"])].build(table)
+
+
+def test_dppos_ratio_is_to_the_engine_and_stops_outside_the_trust_region() -> None:
+    """The policy's p is 0.5, 0.1 and 0.1, the engine's 0.2, 0.4 and 0.25."""
+    policy = torch.tensor([[1.0, 0.5, 0.1], [1.0, 0.1, 1.0]]).log()
+    engine = torch.tensor([[1.0, 0.2, 0.4], [1.0, 0.25, 1.0]]).log()
+    given, output = batch(logprobs=engine), ModelOutput(policy, torch.ones(2, 3))
+    assert losses("dppo", given, output) == pytest.approx([0, -0.25, 0.4], abs=1e-6)
+    assert losses("dppo", given, output, divergence_high=0.4) == pytest.approx([-2.5, -0.25, 0.4])
+    assert losses("dppo", given, output, divergence_low=0.1) == pytest.approx(
+        [0, -0.25, 0], abs=1e-6
+    )
+    # KL: 0.193 upwards, 0.092 downwards
+    assert losses("dppo", given, output, divergence="kl") == pytest.approx([0, -0.25, 0], abs=1e-6)
+    limits: dict[str, Any] = {"divergence_low": 0.1, "divergence_high": 0.2}
+    assert losses("dppo", given, output, divergence="kl", **limits) == pytest.approx(
+        [-2.5, -0.25, 0.4]
+    )
+
+
+def test_sapos_gate_is_a_sigmoid_of_the_ratio_sharper_for_negative_advantages() -> None:
+    def gate(tau: float, ratio: float) -> float:
+        return 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
+
+    expected = [-gate(1.0, 2.0), -gate(1.0, 0.5), gate(1.05, 0.25)]
+    assert losses("sapo", importance_sampling="none") == pytest.approx(expected)
+    assert expected == pytest.approx([-2.924, -1.510, 1.191], abs=1e-3)
+    options: dict[str, Any] = {
+        "tau_positive": 2.0,
+        "tau_negative": 4.0,
+        "importance_sampling": "none",
+    }
+    expected = [-gate(2.0, 2.0), -gate(2.0, 0.5), gate(4.0, 0.25)]
+    assert losses("sapo", **options) == pytest.approx(expected)
+
+
+def test_cispo_can_weigh_by_the_ratio_to_the_sampler_in_place_of_two_weights() -> None:
+    # to the engine 8 (clipped at 5), 0.25 and 0.5; to the old policy 2, 0.5 and 0.25
+    engine = LOGPROBS - torch.tensor([[0.0, 3 * TWO, -FOUR], [0.0, -TWO, 0.0]])
+    given = batch(logprobs=engine)
+    assert losses("cispo", given, anchor="sampler") == pytest.approx([5.0, 0.25 * 2, -0.5])
+    # two weights: 2 x min(4, 2), 0.5 x 0.5, 0.25 x 2
+    assert losses("cispo", given) == pytest.approx([4.0, 0.25 * 2, -0.5])
+
+
+def test_a_completion_far_from_the_engine_is_left_out_by_the_geometric_mask() -> None:
+    """The first completion's ratios to the engine are 2 and 1/2, the second's is 1/4."""
+    given = batch(old_logprobs=None)
+    assert losses("reinforce", given, geometric_mask=[0.9, 1.1]) == pytest.approx([2 * 1, 1.0, 0])
+    options: dict[str, Any] = {"geometric_mask": [0.9, 1.1], "importance_sampling": "none"}
+    assert losses("reinforce", given, **options) == pytest.approx([1, 2, 0])
+    assert losses("reinforce", given, **options | {"geometric_mask": [0.2, 1.1]}) == [1, 2, -1]
+
+
+def test_raft_is_the_negative_log_likelihood_of_what_is_left() -> None:
+    assert losses("raft") == pytest.approx([1, 2, 1])
+
+
+def test_orpo_is_the_likelihood_of_the_chosen_and_the_ratio_of_odds() -> None:
+    """The chosen has p = 1/2 and 1/8, so a geometric mean of 1/4; the rejected has 1/2."""
+    logprobs = torch.tensor([[1.0, 0.5, 0.125], [1.0, 0.5, 1.0]]).log()
+    output = ModelOutput(logprobs, torch.ones(2, 3))
+    # odds of 1/3 and 1: -log sigmoid(log 1/3) = log(1 + 3)
+    ratio = 0.5 * math.log(4)
+    found = losses("orpo", batch(), output, beta=0.5)
+    assert found == pytest.approx([2 * TWO + ratio, 2 * math.log(8) + ratio, ratio])
+    # as the mean of completions: that of the chosen's tokens, and the ratio's term once
+    mean = (found[0] + found[1]) / 4 + found[2] / 2
+    assert mean == pytest.approx((TWO + math.log(8)) / 2 + ratio)
+
+
+def test_orpo_stays_finite_where_a_completion_is_certain() -> None:
+    assert all(map(math.isfinite, losses("orpo", output=ModelOutput(0 * LOGPROBS, 0 * LOGPROBS))))
+
+
+def test_kto_judges_each_completion_by_itself() -> None:
+    reference = LOGPROBS - torch.tensor([[0.0, 1.0, 2.0], [0.0, -1.5, 0.0]])
+    given = batch(reference_logprobs=reference)
+    # the one that passed is e^3 likelier than under the reference, the other e^-1.5
+    good, bad = 1 / (1 + math.exp(0.5 * 3)), 1 / (1 + math.exp(0.5 * 1.5))
+    assert losses("kto", given, beta=0.5) == pytest.approx([good, good, bad])
+    weights: dict[str, Any] = {"desirable_weight": 3.0, "undesirable_weight": 2.0}
+    assert losses("kto", given, beta=0.5, **weights) == pytest.approx([3 * good] * 2 + [2 * bad])
+    assert losses("kto", batch(reference_logprobs=LOGPROBS)) == pytest.approx([0.5] * 3)

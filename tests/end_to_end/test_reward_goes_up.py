@@ -62,6 +62,22 @@ TABLE = {
     "ppo with a critic": ('name = "ppo", epochs = 2, entropy_bonus = 0.001', 10, 8e-4),
     "ppo without a critic": ('name = "ppo", critic = false, epochs = 2', 10, 8e-4),
     "dpo": ('name = "dpo", beta = 0.3', 20, 3e-4),
+    "dppo, two minibatches": ('name = "dppo", minibatches = 2', 14, 8e-4),
+    "max_rl": ('name = "max_rl"', 14, 1e-3),
+    "sapo, two epochs": ('name = "sapo", epochs = 2', 14, 8e-4),
+    "cispo to the sampler": ('name = "cispo", anchor = "sampler", minibatches = 2', 14, 8e-4),
+    "grpo, prompts weigh the same": (
+        'name = "grpo", loss_mean = "prompts", geometric_mask = [0.9, 1.1]',
+        14,
+        1e-3,
+    ),
+    "echo": ('name = "echo"', 14, 1e-3),
+    "raft": ('name = "raft"', 14, 1e-3),
+    "orpo": ('name = "orpo", beta = 0.3', 14, 1e-3),
+    "kto": ('name = "kto", beta = 0.3', 20, 3e-4),
+    "opd": ('name = "opd", teacher = "{teacher}"', 12, 1e-3),
+    "opd, the sampled token": ('name = "opd", kl = "sampled", teacher = "{teacher}"', 14, 1e-3),
+    "dppo, the kl": ('name = "dppo", divergence = "kl", epochs = 2', 10, 8e-4),
 }
 
 
@@ -84,6 +100,14 @@ def test_sft_makes_the_demonstrations_likely(taught: Path) -> None:
     assert fmean(losses[-5:]) < 0.35 * losses[0]
 
 
+@pytest.fixture(scope="module")
+def teacher(taught: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learned which demonstrations were wrong."""
+    folder = tmp_path_factory.mktemp("teacher")
+    learn(taught, folder, 'name = "grpo"', 24, 1e-3)
+    return max((folder / "runs/up/rl/checkpoints").iterdir())
+
+
 def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -> None:
     """Go on from the taught policy, in `folder`."""
     model = max((taught / "runs/up/sft/checkpoints").iterdir())
@@ -93,8 +117,13 @@ def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
-    learn(taught, tmp_path, *TABLE[name])
+def test_the_reward_goes_up(
+    taught: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    algorithm, steps, rate = TABLE[name]
+    if "{teacher}" in algorithm:
+        algorithm = algorithm.format(teacher=request.getfixturevalue("teacher"))
+    learn(taught, tmp_path, algorithm, steps, rate)
     rates = numbers(tmp_path, "rl", "reward/pass_rate")
     assert rates[0] < 0.7, "there is room"
     assert fmean(rates[-4:]) > rates[0] + 0.1, f"{name}: {rates}"

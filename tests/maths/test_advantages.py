@@ -85,8 +85,8 @@ def test_no_baseline_and_no_scale_amplifies_the_rounding_of_equal_rewards(
     found = completion_advantages(
         rewards, torch.zeros(7, dtype=torch.int64), baseline, scale, running=0.35
     )
-    expected = 0.35 if baseline == "none" else 0.0
-    assert found.tolist() == pytest.approx([expected] * 7, abs=1e-7)
+    expected = 0.0 if baseline != "none" else 1.0 if scale == "mean" else 0.35
+    assert found.tolist() == pytest.approx([expected] * 7, abs=2e-7)
 
 
 def test_a_group_with_one_success_in_four_gives_it_the_square_root_of_three() -> None:

@@ -104,12 +104,19 @@ def test_the_clipped_value_loss_takes_the_larger_error() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "weights"),
-    [("tokens", [1 / 8, 1 / 8]), ("completions", [1 / 4, 1 / 12]), ("constant", [1 / 20, 1 / 20])],
+    [
+        ("tokens", [1 / 12] * 3),
+        ("completions", [1 / 6, 1 / 18, 1 / 12]),
+        # two groups, of 2 + 6 and of 4 tokens
+        ("prompts", [1 / 16, 1 / 16, 1 / 8]),
+        ("constant", [1 / 30] * 3),
+    ],
 )
-def test_a_loss_is_averaged_over_tokens_completions_or_a_constant_length(
+def test_a_loss_is_averaged_over_tokens_completions_prompts_or_a_constant_length(
     mean: LossMean, weights: list[float]
 ) -> None:
-    found = token_weights(torch.tensor([2.0, 6.0]), mean, constant=10.0)
+    lengths, groups = torch.tensor([2.0, 6.0, 4.0]), torch.tensor([0, 0, 1])
+    found = token_weights(lengths, groups, mean, constant=10.0)
     assert found.tolist() == pytest.approx(weights)
 
 

@@ -7,7 +7,13 @@ import math
 import pytest
 import torch
 
-from assay.maths.losses import ImportanceSampling, RatioLevel, importance_weights, ratio
+from assay.maths.losses import (
+    ImportanceSampling,
+    RatioLevel,
+    geometric_mask,
+    importance_weights,
+    ratio,
+)
 
 MASK = torch.tensor([[False, True, True, True, False]])
 NEW = torch.tensor([[math.nan, -1.0, -2.0, -3.0, math.inf]])
@@ -65,3 +71,19 @@ def test_importance_sampling_weights_have_no_gradient() -> None:
     assert not importance_weights(
         logprobs, torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), "token_mask", 0, 2
     ).requires_grad
+
+
+def test_the_geometric_mask_keeps_completions_whose_mean_ratio_is_inside_the_bounds() -> None:
+    # ratios 2, 4 and 1: geometric mean 2, product 8
+    for bounds, kept in (((0.5, 2.1), 1.0), ((0.5, 1.9), 0.0), ((2.1, 9.0), 0.0)):
+        assert geometric_mask(NEW, OLD, MASK, *bounds)[0].tolist() == [kept] * 5
+
+
+def test_the_geometric_mask_does_not_grow_with_length() -> None:
+    lengths = 8, 4096
+    found = []
+    for length in lengths:
+        engine, seen = torch.zeros(1, length), torch.ones(1, length, dtype=torch.bool)
+        learner = torch.full((1, length), 0.005)
+        found.append(geometric_mask(learner, engine, seen, 0.99, 1.01)[0, 0].item())
+    assert found == [1.0, 1.0]

@@ -304,3 +304,26 @@ def test_rows_without_tests_before_rl_with_a_template_are_warned_of_with_both_pr
     assert (
         "stage 'sft' learns to answer 'Add.', and stage 'rl' asks 'Solve this task in" in found[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "tokens", "warned"),
+    [
+        ({"name": "rloo", "epochs": 2}, 513, "algorithm.ratio = 'product'"),
+        ({"name": "rloo", "epochs": 2}, 512, ""),
+        ({"name": "rloo"}, 513, ""),
+        ({"name": "gspo", "minibatches": 2}, 513, ""),
+        ({"name": "grpo", "ratio": "product", "minibatches": 2}, 513, "use 'mean'"),
+        ({"name": "cispo", "ratio": "product", "anchor": "sampler"}, 513, "use 'mean'"),
+        ({"name": "grpo", "importance_sampling": "sequence_mask"}, 513, "use 'token_mask'"),
+        ({"name": "grpo"}, 513, ""),
+    ],
+)
+def test_a_product_over_long_completions_is_warned_of(
+    algorithm: dict[str, Any], tokens: int, warned: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rollout = {"tasks_per_step": 8, "max_tokens": tokens}
+    settings = run_settings(**SOUND | {"algorithm": algorithm, "rollout": rollout})
+    check_settings(settings, "rollouts", TASKS, False, None)
+    assert len(caplog.records) == bool(warned)
+    assert warned in caplog.text

@@ -18,7 +18,7 @@ PLAN = """
 trackers = ["jsonl"]
 steps = 2
 policy.model = "tiny"
-policy.tiny = { vocabulary = 300, width = 32, layers = 1, heads = 2, context = 192 }
+policy.tiny = { vocabulary = 300, width = 32, layers = 1, heads = 2, context = 512 }
 tasks = { train = "drills:train", limit = 8, held_out = 1 }
 judge.allow_weak_isolation = true
 rollout = { tasks_per_step = 2, group_size = 4, max_tokens = 12 }
@@ -31,8 +31,21 @@ algorithm = { name = "ppo", kl = 0.1, epochs = 1 }
 rollout.max_staleness = 1
 [stages.dapo]
 algorithm = { name = "dapo", max_resamples = 1 }
+[stages.echo]
+algorithm.name = "echo"
+environment.name = "repair"
 [stages.dpo]
 algorithm = { name = "dpo", pairs = "PAIRS" }
+"""
+DISTILLATION = """
+trackers = ["jsonl"]
+steps = 1
+policy.model = "MODEL"
+tasks = { train = "drills:train", limit = 8 }
+judge.allow_weak_isolation = true
+rollout = { tasks_per_step = 2, group_size = 2, max_tokens = 12 }
+[stages.opd]
+algorithm = { name = "opd", teacher = "MODEL" }
 """
 
 
@@ -66,10 +79,12 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     plan = PLAN.replace("PAIRS", str(folder / "pairs.jsonl"))
     (folder / "plan.toml").write_text(plan)
     words = ["--folder", str(folder / "runs"), "--name", "short"]
-    run_plan(load_plan(folder / "plan.toml", words))
+    model = run_plan(load_plan(folder / "plan.toml", words)).model
+    (folder / "more.toml").write_text(DISTILLATION.replace("MODEL", str(model)))
+    run_plan(load_plan(folder / "more.toml", [*words[:2], "--name", "more"]))
     rows = [
         json.loads(line)
-        for file in (folder / "runs" / "short").glob("*/metrics.jsonl")
+        for file in (folder / "runs").glob("*/*/metrics.jsonl")
         for line in file.read_text().splitlines()
     ]
     return {name for row in rows for name in row} - {"step", "time"}
