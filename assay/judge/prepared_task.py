@@ -263,6 +263,8 @@ class PreparedTask:
             imports = " ".join(sorted(self._imports))
             return Pool(imports, self.hash_seed, writes=writes, large=self.task.large)
         pool = pool_for(program, numeric=self.numeric, hash_seed=self.hash_seed)
+        if not self._imports:
+            return pool
         return pool._replace(imports=" ".join(sorted({*self._imports, *pool.imports.split()})))
 
     @cached_property

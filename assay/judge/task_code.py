@@ -6,7 +6,7 @@ import ast
 import builtins
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.judge.codec_types import BUILTINS, TYPES
@@ -104,12 +104,16 @@ def _may_harm(node: ast.AST) -> bool:
     return isinstance(node, REFUSED)
 
 
-def _identifiers(node: ast.AST) -> Iterator[str]:
+def _identifiers(node: ast.AST) -> list[str]:
     """What a node names."""
+    names = list[str]()
     if not isinstance(node, ast.Constant):
-        for _, value in ast.iter_fields(node):
-            parts = value if isinstance(value, list) else [value]
-            yield from (part for part in parts if isinstance(part, str))
+        for value in vars(node).values():
+            if isinstance(value, str):
+                names.append(value)
+            elif isinstance(value, list):
+                names += [part for part in value if isinstance(part, str)]
+    return names
 
 
 def _sees_identity(node: ast.AST) -> bool:
