@@ -137,9 +137,10 @@ class SlotShares:
         most_seconds = PATIENCE_SECONDS + OUTLASTS * usual
 
         def weight_of(run: RunningProgram) -> Weight:
-            """A long run is as a new client's, whatever its client's programs were before."""
-            is_long = now - run.started > most_seconds
-            return max(self.weight(run.queued, waiting.client), Weight.NEW * is_long)
+            """A long run of another client's is as a new client's."""
+            weight = self.weight(run.queued, waiting.client)
+            is_long = now - run.started > most_seconds and run.queued.client != waiting.client
+            return max(weight, Weight.NEW) if is_long else weight
 
         held = sum(weight_of(run) >= heavier for run in self._running())
         if held <= self._most[heavier]:
@@ -166,13 +167,9 @@ class SlotShares:
         running = self._started.keys() - {client}
         return bool(running or (beside and beside != client) or self._ended.has_others(client))
 
-    def _held(self, least: Weight, beside: str = "") -> int:
-        """Slots with runs of at least this weight."""
-        return sum(self.weight(run.queued, beside) >= least for run in self._running())
-
     def _is_full(self, least: Weight) -> bool:
         """Whether runs of at least this weight hold all slots that they may hold."""
-        return self._held(least) >= self._most[least]
+        return sum(self.weight(run.queued) >= least for run in self._running()) >= self._most[least]
 
     @property
     def _much(self) -> float:

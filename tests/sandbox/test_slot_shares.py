@@ -138,6 +138,17 @@ def test_runs_that_outlast_what_clients_ask_for_keep_half_of_the_slots() -> None
     assert machine.may_start("known 0"), "its client is not known to use much"
 
 
+def test_no_run_gives_way_to_a_program_of_its_own_client() -> None:
+    machine, _ = known_crowd()
+    for run in machine.running[:]:
+        machine.end(run)
+    for _ in range(4):
+        machine.start(machine.queued("known 0"))
+    machine.now += 0.1
+    assert machine.to_stop(machine.queued("known 0")) is None
+    assert machine.to_stop(machine.queued("known 1"))
+
+
 @pytest.mark.parametrize("waiting", ["slow", "new"])
 def test_no_run_gives_way_to_a_client_that_may_ask_for_as_much(waiting: str) -> None:
     machine, _ = known_crowd()
