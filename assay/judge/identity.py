@@ -56,7 +56,7 @@ def are_plain(judged: frozenset[type[Any]]) -> bool:
     """Whether assay's own kinds judge checks of these classes, by nothing but their texts. Each
     program asks this twice, and the answer for a class never changes: a plug-in's is no such class.
     """
-    classes = judged | {type(KINDS[each]) for each in judged}
+    classes: set[Any] = {*judged, *(type(KINDS[each]) for each in judged)}
     in_files = any(type(KINDS[each]).surroundings is not Kind.surroundings for each in judged)
     return not (in_files or any(map(modules_outside, classes)))
 
