@@ -77,8 +77,10 @@ def look_at(path: Path | str, as_tree: bool = True) -> Look:
     """
     now, state = time.time_ns(), os.stat(path)  # noqa: PTH116  a Path takes longer to make
     if not stat.S_ISDIR(state.st_mode):  # a tool, which every program is asked for
-        newest = max(state.st_ctime_ns, state.st_mtime_ns)
-        return Look(_look_of("", state), newest + RACY_NS < now)
+        changed, written = state.st_ctime_ns, state.st_mtime_ns
+        numbers = state.st_mode, state.st_dev, state.st_ino, state.st_size, written, changed
+        newest = changed if changed > written else written
+        return Look(b"\0%o\0%d %d %d %d %d\0" % numbers, newest + RACY_NS < now)
     digest, newest = hashlib.blake2b(b"%d" % as_tree, digest_size=16), 0
     for name, state in _entries(Path(path)) if as_tree else _loaded(Path(path)):
         digest.update(_look_of(name, state))

@@ -10,15 +10,17 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import PurePath
 from reprlib import repr as shortened
+from typing import Any
 
 from assay.errors import DataError
 from assay.judge.kinds.find import kind_of
 from assay.judge.kinds.kind import KINDS, Kind
 from assay.judge.task_code import node_classes
 from assay.languages import language_named
-from assay.plugin_code import code_of
+from assay.plugin_code import code_of, modules_outside
 from assay.types import Task
 
 READ = ("checks", "entry_point", "setup", "checker", "reference", "large", "hash_seed", "needs")
@@ -32,15 +34,31 @@ def surroundings_of(task: Task) -> tuple[str, ...]:
     trees, environments and compilers, and the code of plug-ins. Raises DataError, and
     NotInstalledError where a tool is not there.
     """
+    identity = language_named(task.language).identity()
+    if are_plain(frozenset(map(type, task.checks))):
+        return *identity, *("",) * len(task.checks)
     contents = (kind_of(check).surroundings(check) for check in task.checks)
-    return *language_named(task.language).identity(), *codes_of(task), *contents
+    return *identity, *codes_of(task), *contents
 
 
 def names_files(task: Task) -> bool:
     """Whether a verdict depends on files: tools, or what the checks name."""
+    if language_named(task.language).tools:
+        return True
+    if are_plain(frozenset(map(type, task.checks))):
+        return False
     kinds = {type(kind_of(check)) for check in task.checks}
-    in_files = any(kind.surroundings is not Kind.surroundings for kind in kinds)
-    return in_files or bool(language_named(task.language).tools)
+    return any(kind.surroundings is not Kind.surroundings for kind in kinds)
+
+
+@lru_cache(256)
+def are_plain(judged: frozenset[type[Any]]) -> bool:
+    """Whether assay's own kinds judge checks of these classes, by nothing but their texts. Each
+    program asks this twice, and the answer for a class never changes: a plug-in's is no such class.
+    """
+    classes: set[Any] = {*judged, *(type(KINDS[each]) for each in judged)}
+    in_files = any(type(KINDS[each]).surroundings is not Kind.surroundings for each in judged)
+    return not (in_files or any(map(modules_outside, classes)))
 
 
 def codes_of(task: Task) -> list[str]:

@@ -34,6 +34,8 @@ from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import HASH_SEEDS, Pool, Program
 from assay.types import Task
 
+SHARED = ("language", "_limits", "_kinds")
+"""What a prepared task has in common with others, or holds a second time."""
 SLACK = 4.0
 """A program has so many times the reference's own CPU time, where that is more than the limit."""
 
@@ -161,15 +163,16 @@ def weight_of(part: int | PreparedTask | UnpreparableTask) -> int:
 
 class PreparedTask:
     """A task that is judged with these limits. surroundings: what `surroundings_of` the task says;
-    it is asked where none are passed. Raises DataError for exchanges beside other checks, and for
-    test functions that cannot be run.
+    it is asked, and the task's fields are looked at, where none are passed. Raises DataError for
+    exchanges beside other checks, and for test functions that cannot be run.
     """
 
     def __init__(
         self, task: Task, limits: Limits, stop_early: bool,
         surroundings: tuple[str, ...] | None = None,
     ) -> None:  # fmt: skip
-        require_fields(task)
+        if surroundings is None:  # who has looked at them has found the fields right
+            require_fields(task)
         self.task, self._limits, self._stop_early = task, limits, stop_early
         self.checks = task.checks
         self._kinds = [(kind_of(check), check) for check in task.checks]
@@ -221,8 +224,10 @@ class PreparedTask:
 
     @cached_property
     def size(self) -> int:
-        """About how many bytes it takes, which is long to find out."""
-        return size_of(self)
+        """About how many bytes it takes, which is long to find out: so what tasks share is left
+        out.
+        """
+        return size_of([value for name, value in vars(self).items() if name not in SHARED])
 
     def complete(self) -> None:
         """Make what the first program would, and forget what only that needs. Raises DataError and
@@ -268,6 +273,8 @@ class PreparedTask:
             imports = " ".join(sorted(self._imports))
             return Pool(imports, self.hash_seed, writes=writes, large=self.task.large)
         pool = pool_for(program, numeric=self.numeric, hash_seed=self.hash_seed)
+        if not self._imports:
+            return pool
         return pool._replace(imports=" ".join(sorted({*self._imports, *pool.imports.split()})))
 
     @cached_property

@@ -7,7 +7,7 @@ import builtins
 import copy
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.judge.codec_types import BUILTINS, TYPES
@@ -34,6 +34,13 @@ ATTRIBUTES = frozenset(
 ) - {"format", "format_map"}  # these two read attributes that a text names
 WORD = re.compile(r"[^\W\d]\w*")
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+NAMELESS = frozenset((
+    ast.Load, ast.Store, ast.Call, ast.Compare, ast.Assert, ast.Expr, ast.Tuple, ast.List, ast.Dict,
+    ast.Subscript, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt,
+    ast.GtE, ast.USub, ast.Not, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod, ast.Pow, ast.And,
+    ast.Or, ast.In,
+))  # fmt: skip
+"""Nodes that name nothing themselves and so do no harm; they are most of a test's."""
 REFUSED = (
     ast.AsyncFunctionDef, ast.ClassDef, ast.Match,
     ast.Yield, ast.YieldFrom,  # what is left of a generator would run in another job
@@ -89,6 +96,10 @@ def is_harmless(sources: Sequence[str]) -> bool:
 
 
 def _may_harm(node: ast.AST) -> bool:
+    if type(node) in NAMELESS:
+        return False
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and ">>> " in node.value  # it may be run, as a doctest
     if any(name.startswith("__") for name in _identifiers(node)):
         return True
     match node:
@@ -97,8 +108,6 @@ def _may_harm(node: ast.AST) -> bool:
         case ast.ImportFrom(module=module, names=names):
             harmless = MODULES.get(module or "", "").split()
             return any(it.name not in harmless for it in names)
-        case ast.Constant(str(text)):
-            return ">>> " in text  # it may be run, as a doctest
         case ast.Attribute(attr=name, ctx=context):
             return name not in ATTRIBUTES or not isinstance(context, ast.Load)
         case ast.Name(id=name):
@@ -106,12 +115,15 @@ def _may_harm(node: ast.AST) -> bool:
     return isinstance(node, REFUSED)
 
 
-def _identifiers(node: ast.AST) -> Iterator[str]:
-    """What a node names."""
-    if not isinstance(node, ast.Constant):
-        for _, value in ast.iter_fields(node):
-            parts = value if isinstance(value, list) else [value]
-            yield from (part for part in parts if isinstance(part, str))
+def _identifiers(node: ast.AST) -> list[str]:
+    """What a node names that is no constant."""
+    names = list[str]()
+    for value in vars(node).values():
+        if isinstance(value, str):
+            names.append(value)
+        elif isinstance(value, list):
+            names += [part for part in value if isinstance(part, str)]
+    return names
 
 
 def _sees_identity(node: ast.AST) -> bool:

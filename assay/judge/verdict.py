@@ -25,6 +25,8 @@ UNJUDGED = {
     "unasked": Cause.TEST, "unsendable": Cause.CARRY, "reference": Cause.REFERENCE,
 }  # fmt: skip
 """What a worker can report that is no failure of the program, and whose doing it is."""
+OF_CHECK = {"held", "unasked", *FAILURES}
+"""Ways in which a check can end."""
 FOR_GOOD = {"hung_up", "unsendable", "reference", *FAILURES}
 """Ways in which a job can fail for good."""
 BESIDE_TESTS = "an answer ran as code beside the tests, so what came of it is not shown"
@@ -65,7 +67,7 @@ def parse_report(frame: bytes) -> WorkerReport | None:
     report = WorkerReport(**fields)
     valid = (
         type(report.checks) is list
-        and all(_is_outcome(check, {"held", "unasked", *FAILURES}) for check in report.checks)
+        and all(_is_outcome(check, OF_CHECK) for check in report.checks)
         and (report.failure is None or _is_outcome(report.failure, FOR_GOOD))
         and type(report.setup_error) is str
         and _are_texts(report.answers)

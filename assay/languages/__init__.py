@@ -128,8 +128,7 @@ class Language:
     @property
     def tools(self) -> tuple[str, ...]:
         """Returns the tools of the machine's that it needs."""
-        words = dict.fromkeys((*self.compile[:1], *self.run[:1], *self.uses))
-        return tuple(tool for tool in words if "/" not in tool)
+        return tools_among((*self.compile[:1], *self.run[:1], *self.uses))
 
     def locate(self, tool: str) -> str:
         """Returns where a tool is. Raises NotInstalledError where it is not installed."""
@@ -262,6 +261,12 @@ class Language:
         return self.dialect.format(
             title=self.title, standard=standard, version=number[0] if number else ""
         ).rstrip()
+
+
+@lru_cache(256)
+def tools_among(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of these words that are no path, each once."""
+    return tuple(tool for tool in dict.fromkeys(words) if "/" not in tool)
 
 
 def flat(code: str) -> str:

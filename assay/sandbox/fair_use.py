@@ -23,8 +23,9 @@ class FairUse:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Seconds at the time of the latest use, and that time, the latest last."""
+        self._used: OrderedDict[str, tuple[float, float, float]] = OrderedDict()
+        """Seconds at the time of the latest use, that time, and the seconds of that use alone, the
+        latest last."""
 
     def __len__(self) -> int:
         return len(self._used)
@@ -34,15 +35,25 @@ class FairUse:
 
     def add(self, client: str, seconds: float) -> None:
         """Count a use that ends now."""
-        self._used[client] = self.of(client) + seconds, self._clock()
+        self._used[client] = self.of(client) + seconds, self._clock(), seconds
         self._used.move_to_end(client)
         while len(self._used) > CLIENTS:
             self._used.popitem(last=False)
 
     def of(self, client: str) -> float:
         """What a client has used, in seconds of which old ones count less."""
-        seconds, at = self._used.get(client, (0.0, 0.0))
+        seconds, at, _ = self._used.get(client, (0.0, 0.0, 0.0))
         return seconds * 0.5 ** ((self._clock() - at) / HALF_LIFE) if seconds else 0.0
+
+    def latest(self, client: str) -> float:
+        """Seconds of a client's latest use alone; 0 where none is known."""
+        return self._used.get(client, (0.0, 0.0, 0.0))[2]
+
+    def usual(self) -> float:
+        """The median of the latest uses of those who have used anything lately; 0 without any."""
+        since = self._clock() - RECENT_SECONDS
+        latest = sorted(seconds for _, at, seconds in self._used.values() if at >= since)
+        return latest[len(latest) // 2] if latest else 0.0
 
     def has_others(self, client: str) -> bool:
         """Whether another client has used anything lately."""
@@ -57,4 +68,4 @@ class FairUse:
     def of_recent(self) -> list[float]:
         """The same of each client that has used anything lately, in ascending order."""
         since = self._clock() - RECENT_SECONDS
-        return sorted(self.of(client) for client, (_, at) in self._used.items() if at >= since)
+        return sorted(self.of(client) for client, (_, at, _) in self._used.items() if at >= since)

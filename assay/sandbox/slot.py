@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -320,9 +321,9 @@ class Slot:
     @property
     def is_free(self) -> bool:
         """Whether a program that needs no companion could start here at once."""
-        if self.pool.writes and self.unreaped:
-            return False  # the last program's files are still there
-        return bool(self.candidates) and not self.run
+        if self.run or not self.candidates:
+            return False
+        return not (self.pool.writes and self.unreaped)  # the last program's files are still there
 
     @property
     def runs(self) -> list[RunningProgram]:
@@ -394,12 +395,14 @@ class Slot:
             replaced = [self._replace_companion(run.companion)]
         self.zygote.send(["end", [run.candidate.pid, *replaced], run.queued.program.fetch])
 
-    def add_candidate(self, pid: int, sock: int, printed: int, pidfd: int) -> None:
-        """Take in a new process with its descriptors."""
-        self._forking -= 1
-        os.set_blocking(printed, False)
-        stream = socket.socket(fileno=sock)
-        self.candidates.append(CandidateProcess(pid, pidfd, stream, printed))
+    def add_candidates(self, pids: Sequence[int], descriptors: Sequence[int]) -> None:
+        """Take in new processes with the descriptors of each: its socket, its output, a pidfd."""
+        self._forking -= len(pids)
+        of_each = zip(*[iter(descriptors)] * 3, strict=True)
+        for pid, (sock, printed, pidfd) in zip(pids, of_each, strict=True):
+            os.set_blocking(printed, False)
+            stream = socket.socket(fileno=sock)
+            self.candidates.append(CandidateProcess(pid, pidfd, stream, printed))
 
     def add_companion(self, pid: int, control: int, pidfd: int) -> None:
         """Take in a new companion with its descriptors."""
@@ -431,7 +434,7 @@ class Slot:
         """Have processes forked when few are idle."""
         if len(self.candidates) + self._forking <= CANDIDATES_PER_FORK // 4:
             self._forking += CANDIDATES_PER_FORK
-            self.zygote.send(["candidate", CANDIDATES_PER_FORK], replies=CANDIDATES_PER_FORK)
+            self.zygote.send(["candidate", CANDIDATES_PER_FORK])
 
     def _replace_companion(self, companion: CompanionProcess) -> int:
         """Kill a companion and have another forked; the pid to be reaped."""

@@ -19,12 +19,16 @@ RESERVE_SECONDS = 10.0
 be stopped for them."""
 MUCH, SLACK_SECONDS = 3.0, 0.5
 """Much is more than so many times what the lightest quarter of the clients has used, and this."""
-PATIENCE_SECONDS = 0.05
+PATIENCE_SECONDS = 0.03
 """A run that has lasted no longer may end by itself."""
+OUTLASTS = 2.0
+"""Beside a client that waits, a run is long that has lasted so many times as long as the latest
+program of that client or of half of all clients, and PATIENCE_SECONDS more. A client that sends the
+shortest of programs so makes nobody's ordinary ones long."""
 LONG_SECONDS = 0.1
 """A run that has lasted longer lets others go first, whoever asked for it."""
 MUCH_SECONDS = 0.5
-"""How often what the lightest quarter has used is looked at."""
+"""How often what all clients have used is looked at."""
 
 
 class Weight(IntEnum):
@@ -56,7 +60,7 @@ class SlotShares:
         self._ended = FairUse(clock)
         self._started = defaultdict[str, dict[int, float]](dict)
         """When runs started that are not over, by client and number. No client's are empty."""
-        self._last_much, self._much_until = SLACK_SECONDS, 0.0
+        self._last_much, self._last_usual, self._looked_until = SLACK_SECONDS, 0.0, 0.0
 
     def used(self, client: str) -> float:
         """Seconds for which a client has held slots, of which old ones count less. A new one comes
@@ -129,15 +133,25 @@ class SlotShares:
         if weight is Weight.HEAVY:
             return None
         heavier, now = Weight(weight + 1), self._clock()
-        if self._held(heavier, waiting.client) <= self._most[heavier]:
+        usual = max(self._usual, self._ended.latest(waiting.client))
+        most_seconds = PATIENCE_SECONDS + OUTLASTS * usual
+
+        def weight_of(run: RunningProgram) -> Weight:
+            """A long run of another client's is as a new client's."""
+            weight = self.weight(run.queued, waiting.client)
+            is_long = now - run.started > most_seconds and run.queued.client != waiting.client
+            return max(weight, Weight.NEW) if is_long else weight
+
+        held = sum(weight_of(run) >= heavier for run in self._running())
+        if held <= self._most[heavier]:
             return None
         latest = max(
             (
                 run for run in running
                 if run.can_start_anew and now - run.started > PATIENCE_SECONDS
-                and self.weight(run.queued, waiting.client) >= heavier
+                and weight_of(run) >= heavier
             ),
-            key=lambda run: (self.weight(run.queued, waiting.client), run.started), default=None,
+            key=lambda run: (weight_of(run), run.started), default=None,
         )  # fmt: skip
         if latest is not None:
             self._reserved_until[heavier] = now + RESERVE_SECONDS
@@ -153,21 +167,28 @@ class SlotShares:
         running = self._started.keys() - {client}
         return bool(running or (beside and beside != client) or self._ended.has_others(client))
 
-    def _held(self, least: Weight, beside: str = "") -> int:
-        """Slots with runs of at least this weight."""
-        return sum(self.weight(run.queued, beside) >= least for run in self._running())
-
     def _is_full(self, least: Weight) -> bool:
         """Whether runs of at least this weight hold all slots that they may hold."""
-        return self._held(least) >= self._most[least]
+        return sum(self.weight(run.queued) >= least for run in self._running()) >= self._most[least]
 
     @property
     def _much(self) -> float:
         """More is much."""
+        self._look_at_all()
+        return self._last_much
+
+    @property
+    def _usual(self) -> float:
+        """Seconds for which a program holds a slot, in the median of all clients."""
+        self._look_at_all()
+        return self._last_usual
+
+    def _look_at_all(self) -> None:
+        """Look at what all clients have used lately, unless that was just done."""
         now = self._clock()
-        if now >= self._much_until:
+        if now >= self._looked_until:
             used = self._ended.of_recent()
             lightest = used[(len(used) - 1) // 4] if used else 0.0
             self._last_much = MUCH * lightest + SLACK_SECONDS
-            self._much_until = now + MUCH_SECONDS
-        return self._last_much
+            self._last_usual = self._ended.usual()
+            self._looked_until = now + MUCH_SECONDS

@@ -70,6 +70,8 @@ class Supervisor:
         self.events.watch(trainer.stream, self._on_trainer)
         self.runs = RunWatch(self.events, limits, self._settle)
         self.next_look = 0.0
+        self.looked, self.due = time.monotonic(), 0.0
+        """When the time of runs and zygotes was looked at last, and when it is to be next."""
         self.capacity = min(SESSIONS, many_files() // SESSION_SHARE)
 
     def loop(self) -> None:
@@ -101,6 +103,8 @@ class Supervisor:
         that would have to wait for their turn.
         """
         there, waits = self._of(pool), self.queue.waiting
+        if len(there) >= self.settings.slots:
+            return  # as nearly always
         active = [slot for slot in self.slots if slot.run or waits(slot.pool)]
         busy = {slot.turn for slot in active if slot.pool != pool}
         free = [slot.turn for slot in there if not (slot.run or slot.sessions)]
@@ -156,9 +160,12 @@ class Supervisor:
         """Start waiting programs in free slots; of those that take turns, one runs at a time."""
         if self.trainer.pending > UNREAD_BYTES:
             return
+        free = [slot for slot in self.slots if slot.is_free]
+        if not free:
+            return  # as nearly always
         busy = {slot.turn for slot in self.slots if slot.run}
         waits = self.queue.waiting
-        free = [s for s in self.slots if s.turn not in busy and s.is_free and waits(s.pool)]
+        free = [slot for slot in free if slot.turn not in busy and waits(slot.pool)]
         while free:
             slot = free[0]
             if len(free) > 1:
@@ -231,9 +238,9 @@ class Supervisor:
     def _on_zygote(self, slot: Slot) -> None:
         """New processes, reaped ones, or the zygote's own end."""
         match slot.zygote.receive():
-            case ZygoteMessage("candidate", [pid], descriptors):
+            case ZygoteMessage("candidate", pids, descriptors):
                 self.false_starts = 0
-                slot.add_candidate(pid, *descriptors)
+                slot.add_candidates(pids, descriptors)
             case ZygoteMessage("companion", [pid], descriptors):
                 slot.add_companion(pid, *descriptors)
             case ZygoteMessage("ended", [end, statuses, names], files):
@@ -297,6 +304,9 @@ class Supervisor:
     def _check_time(self) -> None:
         """Stop runs and interpreters whose time is up; replace zygotes that hang."""
         now = time.monotonic()
+        if now < self.due:
+            return
+        self.looked = now
         for slot in list(self.slots):
             self.runs.check_time(slot, now)
             if slot.zygote.waiting_since and now > slot.zygote.waiting_since + ZYGOTE_SECONDS:
@@ -304,11 +314,13 @@ class Supervisor:
 
     def _timeout(self) -> float:
         """Seconds until the next deadline."""
-        if self.trainer.pending or any(run.channel.pending for run in self._running):
+        running = self._running
+        self.due = self.looked + IDLE_SECONDS
+        for run in running:
+            self.due = min(self.due, run.due, run.next_watch)
+        if self.trainer.pending or any(run.channel.pending for run in running):
             return 0.001
-        now = time.monotonic()
-        waits = [min(run.due, run.next_watch) - now for run in self._running]
-        return max(0.0, min(waits, default=IDLE_SECONDS))
+        return max(0.0, self.due - time.monotonic())
 
 
 def main() -> None:

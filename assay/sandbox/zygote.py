@@ -3,10 +3,10 @@ code of either itself.
 
 The supervisor writes `["candidate", count]`, `["companion", count]` or `["end", [pid, ...],
 [file, ...]]`.
-It reads `["candidate", pid]` with three descriptors (the other end of its socket, its output, a
-pidfd), `["companion", pid]` with its control socket and a pidfd, and `["ended", [pid, status,
-cpu_seconds, memory_mb], [status, ...], [file, ...]]`, with the statuses of the others and a
-descriptor of each file that there is.
+It reads `["candidate", pid, ...]` with three descriptors of each (the other end of its socket, its
+output, a pidfd), `["companion", pid, ...]` with the control socket and a pidfd of each, and
+`["ended", [pid, status, cpu_seconds, memory_mb], [status, ...], [file, ...]]`, with the statuses of
+the others and a descriptor of each file that there is.
 """
 
 from __future__ import annotations
@@ -224,11 +224,11 @@ def fork_processes(
     control: socket.socket, kind: str, role: Role, pipes: Sequence[tuple[int, ...]]
 ) -> None:
     """Fork into a role once for each of the pipes, into which the process prints; or for (), where
-    nobody reads that. Send the descriptors to the supervisor.
+    nobody reads that. Send the descriptors to the supervisor, in one message: each wakes it.
 
     All forks come first: after each, this process copies every page that it touches.
     """
-    prepared = []
+    prepared, descriptors = [], list[int]()
     for pipe in pipes:
         inside, outside = socket.socketpair()
         # a null device for each: flags that are set on a shared one would outlive a process
@@ -246,7 +246,8 @@ def fork_processes(
         for descriptor in (null, *pipe[1:]):
             os.close(descriptor)
         inside.close()
-        send_process(control, [kind, pid], [outside.detach(), *pipe[:1], os.pidfd_open(pid)])
+        descriptors += [outside.detach(), *pipe[:1], os.pidfd_open(pid)]
+    send_process(control, [kind, *pids], descriptors)
 
 
 def send_process(control: socket.socket, message: list[object], descriptors: list[int]) -> None:

@@ -52,9 +52,9 @@ class ZygoteProcess:
         with contextlib.suppress(ProcessLookupError):  # its death is noticed by reading
             group.add(self._process.pid)
 
-    def send(self, command: object, replies: int = 1) -> None:
-        """Write a command, to which it will answer with so many messages."""
-        self._replies_due += replies
+    def send(self, command: object) -> None:
+        """Write a command, to which it will answer with a message."""
+        self._replies_due += 1
         self.waiting_since = self.waiting_since or time.monotonic()
         with contextlib.suppress(OSError):  # its death is noticed by reading
             self.control.send(json.dumps(command).encode())
@@ -79,7 +79,7 @@ class ZygoteProcess:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._replies_due -= 1
         self.waiting_since = time.monotonic() if self._replies_due else 0.0
-        kind, *parts = json.loads(data)
+        kind, *parts = json.loads(data.decode())  # of bytes, it looks for their encoding
         return ZygoteMessage(kind, parts, descriptors)
 
     def close(self) -> None:

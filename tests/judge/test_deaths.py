@@ -212,7 +212,8 @@ def test_a_zygote_is_waited_for_until_it_has_answered_everything() -> None:
     process.waiting_since, process._replies_due = 0.0, 0
     process.control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with process.control, zygote:
-        process.send(["candidate", 2], replies=2)
+        process.send(["candidate", 2])
+        process.send(["companion", 1])
         process.send(["end", [1], []])
         for _ in range(2):
             assert process.waiting_since

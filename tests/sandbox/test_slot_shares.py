@@ -114,6 +114,49 @@ def test_a_heavy_run_is_stopped_before_that_of_a_new_client() -> None:
     assert machine.to_stop(machine.queued("light")) is runs[1]
 
 
+def known_crowd() -> tuple[Machine, list[RunningProgram]]:
+    """Four slots that clients hold of whom it is known that they use little."""
+    machine = Machine(4)
+    for number in range(4):
+        machine.has_run(f"known {number}", 0.02)
+    return machine, [machine.start(machine.queued(f"known {number}")) for number in range(4)]
+
+
+def test_runs_that_outlast_what_clients_ask_for_keep_half_of_the_slots() -> None:
+    machine, runs = known_crowd()
+    machine.has_run("light", 0.001)
+    machine.now += 0.06
+    assert machine.to_stop(machine.queued("light")) is None, "others ask for as much"
+    machine.now += 0.02
+    stopped = []
+    while run := machine.to_stop(machine.queued("light")):
+        run.queued.stopped_at = machine.now
+        machine.end(run)
+        stopped.append(run)
+    assert stopped == runs[:2]
+    assert {machine.shares.weight(run.queued) for run in runs[2:]} == {Weight.LIGHT}
+    assert machine.may_start("known 0"), "its client is not known to use much"
+
+
+def test_no_run_gives_way_to_a_program_of_its_own_client() -> None:
+    machine, _ = known_crowd()
+    for run in machine.running[:]:
+        machine.end(run)
+    for _ in range(4):
+        machine.start(machine.queued("known 0"))
+    machine.now += 0.1
+    assert machine.to_stop(machine.queued("known 0")) is None
+    assert machine.to_stop(machine.queued("known 1"))
+
+
+@pytest.mark.parametrize("waiting", ["slow", "new"])
+def test_no_run_gives_way_to_a_client_that_may_ask_for_as_much(waiting: str) -> None:
+    machine, _ = known_crowd()
+    machine.has_run("slow", 0.2)
+    machine.now += 0.2
+    assert machine.to_stop(machine.queued(waiting)) is None
+
+
 def test_a_long_run_lets_others_go_first_where_there_are_others() -> None:
     machine = Machine(2)
     machine.has_run("first", 0.01)

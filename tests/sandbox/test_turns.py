@@ -10,7 +10,7 @@ import pytest
 
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import INTERPRETERS, Pool, Program, SupervisorSettings
-from assay.sandbox.slot import QueuedProgram
+from assay.sandbox.slot import CANDIDATES_PER_FORK, QueuedProgram
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.supervisor import Supervisor
 
@@ -47,6 +47,15 @@ def supervisor() -> Iterator[Opened]:
     settings = SupervisorSettings({}, 2, [], "assay.judge.warmup", [])
     with ours, theirs, contextlib.closing(Opened(BufferedSocket(ours), limits, settings)) as one:
         yield one
+
+
+def test_processes_that_are_forked_together_wake_the_supervisor_once(supervisor: Opened) -> None:
+    supervisor.add(1, ONE)
+    (slot,) = supervisor.slots
+    while not slot.candidates:
+        supervisor.events.dispatch(1.0)
+    assert len(slot.candidates) == CANDIDATES_PER_FORK
+    assert len({candidate.pid for candidate in slot.candidates}) == CANDIDATES_PER_FORK
 
 
 def test_jobs_of_two_pools_do_not_wait_for_one_turn(supervisor: Opened) -> None:
