@@ -94,7 +94,7 @@ def assay(*words: str | Path) -> None:
     subprocess.run([sys.executable, "-m", "assay", *map(str, words)], check=True)
 
 
-def shown(task: Task, package: Path) -> dict[str, object]:
+def demonstration(task: Task, package: Path) -> dict[str, object]:
     """mini-swe-agent's conversation in which a task is repaired."""
     reference = str(task["reference"])
     path = re.findall(r"^\+\+\+ b/(.*)", reference, re.MULTILINE)[0]
@@ -142,7 +142,7 @@ def main() -> None:
     keep_few(folder / "heldout" / "tasks.jsonl", 2)
     lines = (folder / "train" / "tasks.jsonl").read_text().splitlines(keepends=True)
     tasks = [json.loads(line) for line in lines[::3]]
-    rows = [shown(task, folder / "kit_train") for task in tasks]
+    rows = [demonstration(task, folder / "kit_train") for task in tasks]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     rest = [line for number, line in enumerate(lines) if number % 3]
     (folder / "train" / "rest.jsonl").write_text("".join(rest))

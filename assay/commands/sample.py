@@ -20,6 +20,10 @@ from assay.progress import Progress, counted
 if TYPE_CHECKING:
     from assay.evaluate.sample_file import SampleRow
 
+END = """
+passed   {passed} of {completions}
+kept     {kept} of them, for {tasks} of {every}, in {output}"""
+
 
 def sample(
     context: typer.Context,
@@ -62,26 +66,24 @@ def sample(
     with SampleFile(done.folder / "samples.jsonl") as file:
         replies = passing_replies(file.rows, run.judge.allow_forgeable)
     loaded = load(tasks, limit=run.evaluate.limit)
-    with_some = [
+    solved = [
         replace(task, demonstrations=tuple(replies[task.id][:most]))
         for task in loaded
         if task.id in replies
     ]
-    if not with_some:
+    if not solved:
         require_few_lost(done.evaluations, run.evaluate.max_lost)
         raise DataError(
-            f"no reply to a task of {tasks} is worth keeping; take easier tasks or another model,"
-            " or raise --samples"
+            f"no reply to a task of {tasks} is worth keeping; take easier tasks or another model"
         )
-    write_atomically(output, "".join(json.dumps(row_of(task)) + "\n" for task in with_some))
-    kept = sum(len(task.demonstrations) for task in with_some)
-    sampled, passed = len(file.rows), sum(row.verdict == "pass" for row in file.rows)
-    end = (
-        f"\npassed   {passed} of {counted(sampled, 'completion')}\nkept     {kept} of them,"
-        f" for {len(with_some)} of {counted(len(loaded), 'task')}, in {output}"
-    )
-    result = {"sampled": sampled, "passed": passed, "kept": kept, "tasks": len(with_some),
-              "output": str(output)}  # fmt: skip
+    write_atomically(output, "".join(json.dumps(row_of(task)) + "\n" for task in solved))
+    result = {
+        "sampled": len(file.rows), "passed": sum(row.verdict == "pass" for row in file.rows),
+        "kept": sum(len(task.demonstrations) for task in solved), "tasks": len(solved),
+        "output": str(output),
+    }  # fmt: skip
+    every, completions = counted(len(loaded), "task"), counted(len(file.rows), "completion")
+    end = END.format(completions=completions, every=every, **result)
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
     require_few_lost(done.evaluations, run.evaluate.max_lost)
 

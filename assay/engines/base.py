@@ -34,8 +34,8 @@ class Sampling:
 
 
 def sampling_of(settings: RolloutSettings | EvaluateSettings) -> Sampling:
-    """Returns the sampling parameters in a table of settings. Training samples from all tokens, as the
-    learner computes their probabilities, and so has only some of them.
+    """Returns the sampling parameters in a table of settings. Training samples from all tokens, as
+    the learner computes their probabilities, and so has only some of them.
     """
     names = [each.name for each in fields(Sampling) if hasattr(settings, each.name)]
     return Sampling(**{name: getattr(settings, name) for name in names})

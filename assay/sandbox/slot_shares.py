@@ -142,8 +142,8 @@ class SlotShares:
             is_long = now - run.started > most_seconds and run.queued.client != waiting.client
             return max(weight, Weight.NEW) if is_long else weight
 
-        held = sum(weight_of(run) >= heavier for run in self._running())
-        if held <= self._most[heavier]:
+        count = sum(weight_of(run) >= heavier for run in self._running())
+        if count <= self._most[heavier]:
             return None
         latest = max(
             (

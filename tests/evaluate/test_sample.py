@@ -53,7 +53,7 @@ def test_tasks_that_are_ever_solved_come_back_with_their_replies_and_all_their_c
 def row(sample: int, reply: str | None, **fields: Any) -> SampleRow:
     """A row whose program is the reply in capitals."""
     solution = (reply or "").upper()
-    usual = {"verdict": "pass", "tokens": 5, "truncated": False, "reply": reply}
+    usual: dict[str, Any] = {"verdict": "pass", "tokens": 5, "truncated": False, "reply": reply}
     return SampleRow("a", sample, solution, **usual | fields)
 
 
