@@ -56,8 +56,7 @@ def sample(
     run = run_of(context, None, {"model": model, "tasks": [tasks], **flags})
     if (name := run.environment["name"]) != "single_turn":
         raise SettingsError(
-            f"setting 'environment.name': a demonstration is one reply, and {name!r} asks for"
-            " several; leave it out"
+            f"setting 'environment.name': a demonstration is one reply; leave out {name!r}"
         )
     require_writable(tasks, output, None, Path(model))
     options.quiet_transformers()
