@@ -100,7 +100,7 @@ def test_a_template_that_refuses_says_why(tokenizer: Any) -> None:
 def test_the_other_process_renders_as_the_tokenizer_does(tokenizer: Any) -> None:
     tokenizer.chat_template = PLAIN + "{{ eos_token }}{{ tools | tojson }}{{ more }}"
     talk = [{"role": "user", "content": "\u00e9 \ud800 \U0001f600\r\n"}]
-    options: dict[str, Any] = {"tools": [{"name": "a"}], "more": (1, 2)}
+    options: dict[str, Any] = {"tools": [{"name": "a"}], "more": [1, 2]}
     assert apply_template(tokenizer, talk, **options) == tokenizer.apply_chat_template(
         talk, tokenize=False, **options
     )
