@@ -160,12 +160,12 @@ class PolicyGradient:
         weights = importance_weights(
             anchor, batch.logprobs, batch.mask, s.importance_sampling, *bounds
         )
+        spread = {"importance_weight_spread": (weights - 1).abs()}
         if s.geometric_mask:
             weights = weights * geometric_mask(old, batch.logprobs, batch.mask, *s.geometric_mask)
         loss, numbers = self.surrogate(s, ratios, output.logprobs, batch.advantages)
         loss = weights * loss
         mismatch = {"kl_engine": k3(old, batch.logprobs), "importance_weight": weights}
-        spread = {"importance_weight_spread": (weights - 1).abs()}
         numbers = {**numbers, "ratio_max": ratios.detach(), **mismatch, **spread}
         for term in self.terms:
             more, more_numbers = term(s, output, batch)

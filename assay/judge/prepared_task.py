@@ -217,8 +217,9 @@ class PreparedTask:
         self.hash_seed = task.hash_seed % HASH_SEEDS
         self.surroundings = surroundings_of(task) if surroundings is None else surroundings
         self._requested_names = requested_names(task, [self._setup, *sources]) if sources else None
+        self._test_imports = imported_names(task) if sources else {}
         self.digest = digest_of_task(
-            task, limits, stop_early, self.surroundings, self._requested_names
+            task, limits, stop_early, self.surroundings, self._requested_names, self._test_imports
         )
         """Differs for every other task, other surroundings and other limits."""
 
@@ -304,7 +305,7 @@ class PreparedTask:
             "setup": self._setup,
             "classes": node_classes(task),
             "requested_names": self._requested_names,
-            "imports": imported_names(task.reference or ""),
+            "imports": self._test_imports,
             "identity": any(map(looks_at_identity, [self._setup, *self._sources])),
             "files": self.shares_files,
             "doubt": self._doubt,

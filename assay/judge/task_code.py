@@ -161,25 +161,49 @@ def requested_names(task: Task, code: Sequence[str]) -> list[str] | None:
 
 
 def bound_names(source: str) -> set[str]:
-    """The names that code binds by definitions and assignments."""
-    nodes = [*ast.walk(parsed(source))]
-    stored = {it.id for it in nodes if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store)}
-    kinds = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
-    return stored | {it.name for it in nodes if isinstance(it, kinds)}
+    """The global names that code binds by definitions and assignments."""
+    names, nodes = set[str](), list[ast.AST](parsed(source).body)
+    while nodes:
+        node = nodes.pop()
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+                globals_ = (it for it in ast.walk(node) if isinstance(it, ast.Global))
+                names.update(name for it in globals_ for name in it.names)
+            case ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+                pass  # what they bind is their own
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case _:
+                nodes += ast.iter_child_nodes(node)
+    return names
 
 
-def imported_names(source: str) -> dict[str, str]:
-    """By name, the import of what code imports in a line of its own: tests that use such a name
-    and do not define it mean that.
+def imported_names(task: Task) -> dict[str, str]:
+    """By name, the import of what the reference imports in a line of its own: tests that use such a
+    name and do not define it mean that. What the reference defines too is its own, and what the
+    prompt calls is the program's.
     """
-    statements = {}
+    source, statements = task.reference or "", dict[str, str]()
     for part in parsed(source).body if "import" in source else []:
         if isinstance(part, ast.Import | ast.ImportFrom) and not getattr(part, "level", 0):
             for alias in part.names:
                 statement = copy.copy(part)
                 statement.names = [alias]
                 statements[alias.asname or alias.name.partition(".")[0]] = ast.unparse(statement)
-    return {name: it for name, it in statements.items() if name != "*" and "__" not in it}
+    if not statements:
+        return statements
+    own, text = bound_names(source), text_of(task)
+    return {
+        name: statement
+        for name, statement in statements.items()
+        if name != "*"
+        and "__" not in statement
+        and name not in own
+        and not re.search(rf"\b{re.escape(name)}\(", text)
+    }
 
 
 def text_of(task: Task) -> str:

@@ -25,7 +25,7 @@ MORE = 2
 def check_header(file: Path) -> None:
     """Raises ModelError for a file whose header is broken, or describes more than it holds."""
     done = subprocess.run(
-        [sys.executable, "-m", __name__, str(file), str(CPU_SECONDS)],
+        [sys.executable, "-P", "-m", __name__, str(file), str(CPU_SECONDS)],
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip

@@ -66,9 +66,9 @@ def compared_with_teacher(
     """
 
     def of_tile(hidden: Tensor, theirs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        logits = head(hidden).float() / temperature
+        logits = _logits(head, hidden) / temperature
         with torch.no_grad():
-            their_logits = teacher_head(theirs).float() / temperature
+            their_logits = _logits(teacher_head, theirs) / temperature
             shared = min(logits.shape[-1], their_logits.shape[-1])
             teacher = torch.log_softmax(their_logits[:, :shared], -1)
         policy = torch.log_softmax(logits[:, :shared], -1)
@@ -81,6 +81,13 @@ def compared_with_teacher(
     outputs = [checkpoint(of_tile, *tile, use_reentrant=False) for tile in tiles]
     divergence, logprobs = zip(*outputs, strict=True)
     return torch.cat(divergence), torch.cat(logprobs)
+
+
+def _logits(head: Any, hidden: Tensor) -> Tensor:
+    """The head's logits in float32, computed in the head's own type."""
+    weight = getattr(head, "weight", hidden)
+    logits: Tensor = head(hidden.to(weight.dtype))
+    return logits.float()
 
 
 class _TiledLogprobs(torch.autograd.Function):

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from subprocess import DEVNULL, Popen, TimeoutExpired
 from threading import Lock
 from typing import Any
@@ -21,6 +22,8 @@ from assay.sandbox.sockets import MIB, FramedSocket, OversizedError
 
 CPU_SECONDS = 10.0
 """Of one rendering. The longest conversations of public templates take milliseconds."""
+WALL_SECONDS = 120.0
+"""The same on a machine that has no time for it."""
 MEMORY_MB = 1024
 """Of the whole process."""
 MOST = 16 * MIB
@@ -70,6 +73,12 @@ class TemplateProcess:
                     f"the model's chat template writes over {MOST // MIB} MiB for one conversation:"
                     f" {REPAIR}"
                 ) from None
+            except TimeoutError:
+                self._end()
+                raise ModelError(
+                    f"the model's chat template takes over {WALL_SECONDS:g} s for one"
+                    f" conversation: {REPAIR}"
+                ) from None
             except ConnectionError:
                 how = self._end()
                 if how == -signal.SIGPROF:
@@ -84,13 +93,14 @@ class TemplateProcess:
 
     def _start(self) -> FramedSocket:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(CPU_SECONDS)]
+        command = [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), str(CPU_SECONDS)]
         quiet = {"USE_TORCH": "0", "OPENBLAS_NUM_THREADS": "1"}  # it needs no torch to start
         with theirs:
             self._process = Popen(
-                command, stdin=DEVNULL, pass_fds=[theirs.fileno()], process_group=0,
+                command, stdin=DEVNULL, stderr=DEVNULL, pass_fds=[theirs.fileno()], process_group=0,
                 env={**os.environ, **quiet},
             )  # fmt: skip
+        ours.settimeout(WALL_SECONDS)
         self._sock = FramedSocket(ours, MOST)
         return self._sock
 
@@ -108,8 +118,16 @@ class TemplateProcess:
             process.kill()
             return process.wait()
 
+    def forget(self) -> None:
+        """Start another process with the next rendering: after a fork, this one is the parent's."""
+        self._lock = Lock()
+        if self._sock:
+            self._sock.stream.close()
+        self._process = self._sock = None
+
 
 PROCESS = TemplateProcess()
+os.register_at_fork(after_in_child=PROCESS.forget)
 
 
 def apply_template(
@@ -149,12 +167,15 @@ def serve(descriptor: int, cpu_seconds: float) -> None:
         try:
             texts, _ = render_jinja_template([messages], chat_template=template, **variables)
             reply = b"+" + texts[0].encode(errors="surrogatepass")
+        except MemoryError:
+            return  # the other side says that it ended
         except Exception as error:  # noqa: BLE001  templates refuse by any error
             # jinja's own has the name of ours
             reason = one_line(error).removeprefix(f"{TemplateError.__name__}: ")
             reply = b"-" + reason.encode(errors="replace")
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sock.send(reply)
+        with suppress(ConnectionError):  # a reply of more than the other side takes
+            sock.send(reply)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ class HealthTracker(Tracker):
         """Add a step to the history, if it has rollouts."""
         if "rollout/failed" not in metrics:
             return False
-        if not metrics.get("learn/advantage_std", 1.0):
+        numbers = ("learn/advantage_std", "learn/advantage_mean")
+        if not any(metrics.get(name, 1.0) for name in numbers):
             metrics = metrics | {"learn/skipped": 1.0}  # a penalty's gradient teaches no task
         self._history.add(metrics)
         for name in metrics:

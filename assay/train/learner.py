@@ -97,7 +97,7 @@ class Learner:
             "loss": numbers.pop("loss"),
             **{f"learn/{name}": value for name, value in numbers.items()},
             "learn/lr": self.optimizer.lr_at(step),
-            "learn/advantage_std": _advantage_std(estimated),
+            **_of_advantages(estimated),
             "learn/tokens": float(sum(sample.trained_tokens for sample in estimated)),
             "learn/skipped": 1.0 - sum(map(len, parts)) / len(estimated) if estimated else 0.0,
             "time/learn": time.perf_counter() - start,
@@ -138,7 +138,11 @@ class Learner:
         constant = self.settings.rollout.max_tokens
         weighted = [with_weights(part, algorithm.loss_mean, constant) for part in parts]
         return [
-            [s for s in part if s.trained_tokens and not algorithm.has_no_gradient(s)]
+            [
+                s
+                for s in part
+                if (s.trained_tokens or s.observed_weight) and not algorithm.has_no_gradient(s)
+            ]
             for part in weighted
         ]
 
@@ -236,8 +240,14 @@ OpenLearner = Callable[[RunSettings, Algorithm, Policy, int, float], Learner]
 """Makes the learner of a stage: `Learner` itself, or one that many processes share."""
 
 
-def _advantage_std(samples: Sequence[Sample]) -> float:
-    """The population standard deviation of advantages over trained tokens; 0 if there are none."""
+def _of_advantages(samples: Sequence[Sample]) -> Metrics:
+    """The mean and the population standard deviation of advantages over trained tokens; 0 if there
+    are none.
+    """
     trained = [to_tensor(s.advantages)[to_tensor(s.mask)] for s in samples if s.advantages]
     values = torch.cat(trained).double() if trained else torch.empty(0)
-    return float(values.std(correction=0)) if len(values) else 0.0
+    values = values if len(values) else torch.zeros(1)
+    return {
+        "learn/advantage_mean": float(values.mean()),
+        "learn/advantage_std": float(values.std(correction=0)),
+    }

@@ -29,6 +29,8 @@ SETTINGS = """<details>
 
 </details>"""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+QUOTED = re.compile(r"([\"'])(?:~|\.{1,2})?/(?:[^\"'\n/]+/)*([^\"'\n/]+)\1")
+"""The same in quotes, where folders may have spaces."""
 ABSOLUTE = re.compile(r"(?:(?<=[\"'`(=,\s])|\A)(?:~|\.{1,2})?/(?:[^\"'`\s/]+/)*(?=[^\"'`\s/])")
 """The folders of an absolute path, or of one that begins with dots, before its last name."""
 
@@ -76,7 +78,7 @@ def _fenced(text: str) -> str:
 
 def _of_no_folder(text: str) -> str:
     """Text whose absolute paths are their last names."""
-    return ABSOLUTE.sub("", text)
+    return ABSOLUTE.sub("", QUOTED.sub(r"\1\2\1", text))
 
 
 def _header(checkpoint: Path, name: str, base: str, datasets: Sequence[str]) -> str:

@@ -101,6 +101,16 @@ def test_a_group_of_zero_variance_still_teaches_what_was_replied(tmp_path: Path)
     assert skipped == sum(not sample.observed for sample in equal) / 8
 
 
+def test_replies_in_a_sample_that_was_cut_off_are_learned_all_the_same(tmp_path: Path) -> None:
+    settings = {"name": "echo", "importance_sampling": "none", "mask_truncated": True}
+    cut = [replace(sample, truncated=True) for sample in with_replies(random_samples(8))]
+    learner = make(tmp_path, algorithms["echo"].build(settings))
+    (part,) = learner._minibatches(learner.algorithm.compute_advantages(cut), 0)
+    assert len(part) == sum(bool(sample.observed) for sample in cut) > 0
+    weights = [sample.observed_weight * sum(sample.observed) for sample in part]
+    assert sum(weights) == pytest.approx(0.1)
+
+
 def test_other_algorithms_leave_replies_out() -> None:
     samples = GRPO.compute_advantages(with_replies(random_samples(4)))
     assert to_batch(with_weights(samples, "tokens", 9), 0, CPU).observed is None

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from assay.judge import Job, judge_all
+from assay.judge.task_code import bound_names
 from assay.types import Execution, Message, Task, Verdict
 from tests.judge.jobs import task
 
@@ -70,6 +71,41 @@ def test_what_the_reference_imports_is_what_the_tests_mean(what: str) -> None:
     right, attack = judged(row, "def f(x): return x / 2", f"{instead}\ndef f(x): return 9")
     assert (right.verdict, right.forgeable) == (Verdict.PASS, False), right
     assert attack.verdict is Verdict.WRONG, attack
+
+
+OWN = {
+    "the reference defines it, too": (
+        "from math import sqrt\n_s = sqrt\ndef sqrt(x): return int(_s(x))\ndef f(x): return x", "",
+    ),
+    "the prompt asks for it": ("from math import sqrt\ndef f(x): return x", "Write sqrt(x) and f."),
+}  # fmt: skip
+"""By why a name that the reference imports is the program's all the same: reference and prompt."""
+
+
+@pytest.mark.parametrize("why", OWN)
+def test_what_a_program_is_asked_to_write_is_its_own_though_the_reference_imports_it(
+    why: str,
+) -> None:
+    reference, prompt = OWN[why]
+    tests = "assert sqrt(16) == 4\nassert f(1) == 1"
+    row = replace(task("f", tests, reference=reference), prompt=prompt)
+    right = "import math\ndef sqrt(x): return math.isqrt(x)\ndef f(x): return x"
+    wrong = "def sqrt(x): return 'wrong'\ndef f(x): return x"
+    assert [it.verdict for it in judged(row, right, wrong)] == [Verdict.PASS, Verdict.WRONG]
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "def f(x):\n    limit = 1e-9\n    return x",
+        "class A:\n    limit = 1e-9\ndef f(x): return x",
+        "def f(x): return [x for limit in (1,)][0]",
+    ],
+)
+def test_a_name_that_is_local_in_the_reference_is_asked_of_nobody(reference: str) -> None:
+    assert "limit" not in bound_names(reference)
+    row = task("f", "assert abs(f(4) - 4) < limit", reference=f"{reference}\nlimit = 1e-9")
+    assert "limit" in bound_names(row.reference or "")
 
 
 HELPED = "check(f(1), 2)"

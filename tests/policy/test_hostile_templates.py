@@ -4,7 +4,9 @@ line.
 
 from __future__ import annotations
 
+import os
 import resource
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +124,31 @@ def test_a_process_that_was_killed_is_started_again(tokenizer: Any) -> None:
     assert PROCESS._process is not None
     PROCESS._process.kill()
     assert apply_template(tokenizer, talk) == text
+
+
+def test_a_template_that_takes_too_much_memory_is_the_models_fault(tokenizer: Any) -> None:
+    tokenizer.chat_template = PLAIN + (
+        "{% set ns = namespace(x='a' * 999) %}{% for a in range(40) %}{% set ns.x = ns.x ~ ns.x %}"
+        "{% endfor %}"
+    )
+    with pytest.raises(ModelError, match="chat template"):
+        apply_template(tokenizer, [{"role": "user", "content": "Hi"}])
+
+
+def test_a_file_of_the_work_folder_is_no_module_of_the_other_process(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jinja2.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    tokenizer.chat_template = PLAIN
+    assert apply_template(tokenizer, [{"role": "user", "content": "Hi"}]) == "<user>Hi</s>"
+
+
+def test_a_forked_process_renders_in_a_process_of_its_own(tokenizer: Any) -> None:
+    tokenizer.chat_template = PLAIN
+    apply_template(tokenizer, [{"role": "user", "content": "Hi"}])
+    used = PROCESS._process
+    if (child := os.fork()) == 0:
+        os._exit(PROCESS._process is not None)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert PROCESS._process is used

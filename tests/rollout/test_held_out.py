@@ -146,7 +146,9 @@ def test_a_policy_that_special_cases_the_paid_checks_shows_the_gap_and_is_warned
     assert metrics["held_out/gap/jsonl/python"] == 0.5
     assert "gap/jsonl/python 50.0%" in capsys.readouterr().out
     (warning,) = [one.getMessage() for one in caplog.records if "held out" in one.getMessage()]
-    assert warning.startswith("step 8: 50.0% of the completions of jsonl/python pass all checks")
+    assert warning.startswith(
+        "step 8: held_out_gap: 50.0% of the completions of jsonl/python pass all checks"
+    )
     row = "| grpo | jsonl/python | 128 | 0 | 100.0% | 50.0% | 50.0% |"
     assert row in (outcome.folder / "report.md").read_text()
     (line,) = read_held_out(outcome.folder)

@@ -156,8 +156,15 @@ def test_groups_of_one_that_teach_are_no_alarm(caplog: pytest.LogCaptureFixture)
 def test_advantages_of_0_are_warned_of_even_where_a_penalty_has_a_gradient(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    (line,) = warnings(caplog, *[SOUND | {"learn/advantage_std": 0.0}] * WINDOW)
+    zero = {"learn/advantage_std": 0.0, "learn/advantage_mean": 0.0}
+    (line,) = warnings(caplog, *[SOUND | zero] * WINDOW)
     assert "100%" in line
+
+
+def test_equal_advantages_that_teach_are_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """As RAFT's and on-policy distillation's, which are all 1."""
+    equal = SOUND | {"learn/advantage_std": 0.0, "learn/advantage_mean": 1.0}
+    assert warnings(caplog, *[equal] * WINDOW) == []
 
 
 @pytest.mark.parametrize(

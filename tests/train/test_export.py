@@ -21,6 +21,7 @@ from assay.errors import DataError, ModelError, SettingsError
 from assay.policy.load_model import Policy, load_policy
 from assay.train import model_card
 from assay.train.export import export
+from assay.train.model_card import _of_no_folder
 from tests.policies import checkpoint
 from tests.policy.test_chat import CHATML, SPECIAL
 from tests.train.test_stages import PLAN, run
@@ -233,6 +234,13 @@ def test_transformers_generate_stops_where_the_chat_template_ends_a_turn(
     (tokens,) = model.generate(**prompt, max_new_tokens=20, do_sample=False)
     written = tokenizer.decode(tokens[prompt["input_ids"].shape[1] :])
     assert written == "ok<|im_end|>"
+
+
+def test_a_folder_of_a_path_may_have_spaces_and_is_not_shown_either() -> None:
+    assert _of_no_folder('x = "/home/me/a b/secret/file.jsonl"') == 'x = "file.jsonl"'
+    assert (
+        _of_no_folder("y = ['/a/b.txt', 'mbpp:train', 1/2]") == "y = ['b.txt', 'mbpp:train', 1/2]"
+    )
 
 
 def test_the_card_has_data_recipe_intervals_prompt_and_licences_and_no_path_of_this_machine(

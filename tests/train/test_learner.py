@@ -5,6 +5,7 @@ stops it.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -168,7 +169,7 @@ def test_the_largest_ratio_is_one_in_the_first_gradient_step_and_that_of_one_tok
         assert metrics["learn/ratio_max"] == pytest.approx(largest.item(), rel=1e-3)
 
 
-def test_the_deviation_of_advantages_is_over_trained_tokens(tmp_path: Path) -> None:
+def test_mean_and_deviation_of_advantages_are_over_trained_tokens(tmp_path: Path) -> None:
     samples = [
         Sample((1,) * (2 + n), (False, *(True,) * (1 + n)), (0.0,) * (2 + n), reward=float(n),
                group="a")
@@ -177,6 +178,7 @@ def test_the_deviation_of_advantages_is_over_trained_tokens(tmp_path: Path) -> N
     metrics = make(tmp_path, algorithms["dr_grpo"].build({"name": "dr_grpo"})).step(samples, 0)
     # advantages -1/2 on one token and 1/2 on two: mean 1/6, mean of squares 1/4
     assert metrics["learn/advantage_std"] == pytest.approx((1 / 4 - 1 / 36) ** 0.5)
+    assert metrics["learn/advantage_mean"] == pytest.approx(1 / 6)
 
 
 def test_the_kl_to_the_start_of_the_stage_grows_from_zero(tmp_path: Path) -> None:
@@ -291,7 +293,11 @@ def test_the_mean_of_the_loss_is_over_the_whole_step_also_in_many_micro_batches(
             )
         places = [place for place, on in enumerate(sample.mask) if on]
         own.append([-logprobs[place - 1, sample.tokens[place]].item() for place in places])
+    groups = defaultdict[str, list[float]](list)
+    for sample, losses in zip(samples, own, strict=True):
+        groups[sample.group] += losses
     expected = {
+        "prompts": fmean(map(fmean, groups.values())),
         "tokens": sum(map(sum, own)) / sum(map(len, own)),
         "completions": fmean(map(fmean, own)),
         "constant": sum(map(sum, own)) / 8 / 30,

@@ -170,7 +170,7 @@ def test_the_pages_own_code_makes_no_html_of_text() -> None:
 def test_the_pages_scripts_stay_within_their_budget() -> None:
     lines = [line.strip() for file in OWN if file.suffix == ".js"
              for line in file.read_text().splitlines()]  # fmt: skip
-    assert len([one for one in lines if one and not one.startswith(("//", "/*", "*"))]) <= 1_900
+    assert len([one for one in lines if one and not one.startswith(("//", "/*", "*"))]) <= 2_000
 
 
 def test_the_pages_own_files_are_of_a_size_to_read() -> None:
