@@ -62,7 +62,7 @@ function Alerts({ run }) {
   if (!run.alerts.length) return null;
   return html`<section aria-label="alerts"><ul class="alerts">
     ${run.alerts.map((one) => html`<li><b>${one.stage} ${one.step}</b> ${visible(one.text)}
-      ${(one.event || "").startsWith("held_out/") && html` <a href=${address("suspects",
+      ${(one.event || "").startsWith("held_out_gap/") && html` <a href=${address("suspects",
         { run: run.name })}>suspects</a>`}</li>`)}
   </ul></section>`;
 }
