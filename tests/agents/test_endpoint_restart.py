@@ -102,7 +102,9 @@ def test_a_trainer_killed_while_agents_call_goes_on_and_no_call_is_lost_or_doubl
     assert code == 0, said
     rows = numbers(killed, "grpo")
     assert [row["step"] for row in rows] == [1, 2, 3]
-    assert rows == numbers(whole, "grpo")
+    # which calls share a batch is chance, and with it the last digits of log-probabilities
+    for row, other in zip(rows, numbers(whole, "grpo"), strict=True):
+        assert row == pytest.approx(other, rel=1e-6)
     files = sorted((killed / RUN / "grpo/rollouts").glob("*.parquet"))
     assert len(files) == 3
     for file, row in zip(files, rows, strict=True):
