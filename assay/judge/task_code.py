@@ -195,13 +195,13 @@ def imported_names(task: Task) -> dict[str, str]:
                 statements[alias.asname or alias.name.partition(".")[0]] = ast.unparse(statement)
     if not statements:
         return statements
-    own, text = bound_names(source), text_of(task)
+    defined, text = bound_names(source), text_of(task)
     return {
         name: statement
         for name, statement in statements.items()
         if name != "*"
         and "__" not in statement
-        and name not in own
+        and name not in defined
         and not re.search(rf"\b{re.escape(name)}\(", text)
     }
 
