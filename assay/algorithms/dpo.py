@@ -5,42 +5,27 @@ L = -log sigmoid(beta (log p/p_ref (chosen) - log p/p_ref (rejected)))
 
 from functools import partial
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch import Tensor
 
-from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm
-from assay.algorithms.pairs import make_pairs, margins
+from assay.algorithms.base import Algorithm, Numbers, algorithm
+from assay.algorithms.pairs import PairSettings, build, margins
 from assay.maths.losses import dpo_loss
 from assay.policy.forward import ModelOutput
 from assay.types import Batch
 
 
-class Settings(AlgorithmSettings):
+class Settings(PairSettings):
     """The paper's."""
 
     beta: PositiveFloat = 0.1
     """KL penalty strength (beta). The reference is the policy at the start of the stage."""
-    pairs: str = ""
-    """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`,
-    as texts or messages. Default: of each group of rollouts the shortest passing and the longest
-    failing completion."""
-    epochs: PositiveInt = 1
-    """Gradient steps on each batch."""
 
 
 @algorithm(Settings)
 def dpo(settings: Settings) -> Algorithm:
     """Direct preference optimisation (arXiv:2305.18290), from rollouts or from a file of pairs."""
-    return Algorithm(
-        loss=partial(_loss, settings.beta),
-        learns_from="pairs" if settings.pairs else "rollouts",
-        compute_advantages=make_pairs,
-        loss_mean="completions",
-        needs_reference=True,
-        whole_groups=True,
-        epochs=settings.epochs,
-        pairs=settings.pairs,
-    )
+    return build(settings, partial(_loss, settings.beta), needs_reference=True)
 
 
 def _loss(beta: float, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:

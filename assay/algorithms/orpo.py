@@ -8,41 +8,27 @@ It needs no reference, and no SFT before it.
 
 from functools import partial
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch import Tensor
 
-from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm
-from assay.algorithms.pairs import make_pairs, margins
+from assay.algorithms.base import Algorithm, Numbers, algorithm
+from assay.algorithms.pairs import PairSettings, build, margins
 from assay.maths.losses import cross_entropy, dpo_loss, log_odds
 from assay.policy.forward import ModelOutput
 from assay.types import Batch
 
 
-class Settings(AlgorithmSettings):
+class Settings(PairSettings):
     """The paper's."""
 
     beta: PositiveFloat = 0.1
     """Weight of the odds ratio beside the likelihood of the chosen completion."""
-    pairs: str = ""
-    """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`,
-    as texts or messages. Default: of each group of rollouts the shortest passing and the longest
-    failing completion."""
-    epochs: PositiveInt = 1
-    """Gradient steps on each batch."""
 
 
 @algorithm(Settings)
 def orpo(settings: Settings) -> Algorithm:
     """Odds ratio preference optimisation (arXiv:2403.07691), from rollouts or a file of pairs."""
-    return Algorithm(
-        loss=partial(_loss, settings.beta),
-        learns_from="pairs" if settings.pairs else "rollouts",
-        compute_advantages=make_pairs,
-        loss_mean="completions",
-        whole_groups=True,
-        epochs=settings.epochs,
-        pairs=settings.pairs,
-    )
+    return build(settings, partial(_loss, settings.beta))
 
 
 def _loss(beta: float, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:

@@ -3,10 +3,36 @@
 from collections.abc import Sequence
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
-from assay.algorithms.base import by_group, with_advantage
+from assay.algorithms.base import Algorithm, AlgorithmSettings, Loss, by_group, with_advantage
 from assay.types import Sample
+
+
+class PairSettings(AlgorithmSettings):
+    """Where pairs come from, and how often each is learned."""
+
+    pairs: str = ""
+    """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`,
+    as texts or messages. Default: of each group of rollouts the shortest passing and the longest
+    failing completion."""
+    epochs: PositiveInt = 1
+    """Gradient steps on each batch."""
+
+
+def build(settings: PairSettings, loss: Loss, *, needs_reference: bool = False) -> Algorithm:
+    """The algorithm with a loss on pairs, from rollouts or from a file."""
+    return Algorithm(
+        loss=loss,
+        learns_from="pairs" if settings.pairs else "rollouts",
+        compute_advantages=make_pairs,
+        loss_mean="completions",
+        needs_reference=needs_reference,
+        whole_groups=True,
+        epochs=settings.epochs,
+        pairs=settings.pairs,
+    )
 
 
 def make_pairs(samples: Sequence[Sample]) -> list[Sample]:
