@@ -178,9 +178,14 @@ class RunFiles:
         return iter(self.stages.values())
 
     @property
+    def last_stage(self) -> StageFiles | None:
+        """The last stage that has begun; None before the first."""
+        return next(reversed(self.stages.values()), None)
+
+    @property
     def finished(self) -> bool:
         """Whether its last stage has taken all its steps, and is evaluated where it should be."""
-        last = next(reversed([*self]), None)
+        last = self.last_stage
         if last is None:
             return False
         steps, table = last.place["step"], last.settings_table

@@ -42,10 +42,7 @@ class ViewerAnswers:
     def runs(self, _: Parameters) -> Any:
         """All runs, the newest first, with the settings in which their last stages differ."""
         runs = self.folder.runs().values()
-        absent: dict[str, Any] = {}
-        tables = [
-            next((stage.settings_table for stage in reversed([*run])), absent) for run in runs
-        ]
+        tables = [run.last_stage.settings_table if run.last_stage else {} for run in runs]
         names = {name for table in tables for name in table if name not in OWN}
         differ = [name for name in names if any(table.get(name) != tables[0].get(name)
                                                 for table in tables)]  # fmt: skip
