@@ -45,6 +45,11 @@ SECONDS = 10.0
 """For one post to the webhook."""
 
 
+def event_name(name: WarningName, subject: str) -> str:
+    """A warning's event: its name, and what it is about where it is of one of many."""
+    return f"{name}/{subject}" if subject else name
+
+
 class HealthTracker(Tracker):
     """Logs a warning when training looks unhealthy over several steps, and appends it as
     `{"step": 12, "event": "entropy_collapse", "text": "entropy collapsed ...", "time": 1.7e9}`.
@@ -109,7 +114,7 @@ class HealthTracker(Tracker):
     ) -> None:
         """Warn of each task that cannot be judged; the judge has logged it."""
         for rollout in chain.from_iterable(groups):
-            new = f"unjudged/{rollout.task.id}" not in self._warned
+            new = event_name("unjudged", rollout.task.id) not in self._warned
             if rollout.cause in UNJUDGED_CAUSES and new and self._unjudged < NAMED:
                 text = CANNOT.format(rollout.task.id, rollout.cause, rollout.failure)
                 self._tell("unjudged", step, text, rollout.task.id)
@@ -120,18 +125,17 @@ class HealthTracker(Tracker):
 
     def _warn(self, name: WarningName, step: int, text: str, subject: str = "") -> None:
         """Log a warning that is new, and tell it."""
-        if (f"{name}/{subject}" if subject else name) not in self._warned:
+        if event_name(name, subject) not in self._warned:
             if name not in self._stop_if:  # else the error says it
                 log.warning("step %d: %s: %s", step, name, text)
             self._tell(name, step, text, subject)
 
     def _tell(self, name: WarningName, step: int, text: str, subject: str = "") -> None:
         """Keep an event, and post it. The run ends after this step where `stop_if` names it."""
-        event_name = f"{name}/{subject}" if subject else name
-        self._warned.add(event_name)
+        self._warned.add(event_name(name, subject))
         if name in self._stop_if:
             self._stops.append(f"step {step}: {name}: {text}")
-        event = append_event(self._folder, step, event_name, text)
+        event = append_event(self._folder, step, event_name(name, subject), text)
         if url := os.environ.get("ASSAY_WEBHOOK"):
             message = event | {"text": f"{self._run} step {step}: {text}", "run": self._run}
             self._posts.append(Thread(target=_post, args=(url, message), daemon=True))
