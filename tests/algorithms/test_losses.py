@@ -335,6 +335,14 @@ def test_a_completion_far_from_the_engine_is_left_out_by_the_geometric_mask() ->
     assert losses("reinforce", given, **options | {"geometric_mask": [0.2, 1.1]}) == [1, 2, -1]
 
 
+def test_a_completion_that_is_left_out_does_not_widen_the_spread_of_the_weights() -> None:
+    settings = {"name": "reinforce", "importance_sampling": "none", "geometric_mask": [0.9, 1.1]}
+    algorithm = algorithms["reinforce"].build(settings)
+    _, numbers = algorithm.loss(ModelOutput(LOGPROBS, torch.ones(2, 3)), batch(old_logprobs=None))
+    assert numbers["importance_weight"].masked_select(MASK).tolist() == [1, 1, 0]
+    assert numbers["importance_weight_spread"].masked_select(MASK).tolist() == [0, 0, 0]
+
+
 def test_raft_is_the_negative_log_likelihood_of_what_is_left() -> None:
     assert losses("raft") == pytest.approx([1, 2, 1])
 

@@ -104,8 +104,10 @@ def test_what_a_program_is_asked_to_write_is_its_own_though_the_reference_import
 )
 def test_a_name_that_is_local_in_the_reference_is_asked_of_nobody(reference: str) -> None:
     assert "limit" not in bound_names(reference)
-    row = task("f", "assert abs(f(4) - 4) < limit", reference=f"{reference}\nlimit = 1e-9")
-    assert "limit" in bound_names(row.reference or "")
+    assert "limit" in bound_names(f"{reference}\nlimit = 1e-9")
+    row = task("f", "assert abs(f(4) - 4) < limit", reference=reference)
+    (attack,) = judged(row, "limit = 1e9\ndef f(x): return 0.0")
+    assert attack.verdict is not Verdict.PASS or attack.forgeable, attack
 
 
 HELPED = "check(f(1), 2)"
