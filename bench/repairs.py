@@ -62,7 +62,7 @@ tasks.train = "{folder}/rows.jsonl"
 dataset.batch_size = 8
 optimizer = {{ lr = 2e-4, schedule = "cosine", warmup_steps = 2 }}
 [stages.grpo]
-steps = 8
+steps = 16
 algorithm.name = "grpo"
 optimizer = {{ lr = 1e-4, warmup_steps = 1 }}
 """
@@ -148,7 +148,7 @@ def main() -> None:
     (folder / "train" / "rest.jsonl").write_text("".join(rest))
     agent = {"system_template": SYSTEM, "instance_template": "{{task}}\n\n" + LAST}
     (folder / "mini.yaml").write_text(json.dumps({"agent": agent}))  # JSON is YAML
-    mini = ("-c", "mini_textbased.yaml", "--model-class", "litellm_textbased")
+    mini = ("-c", "mini_textbased.yaml", "--model-class", "mini_requests.TextModel")
     command = ["sh", SCRIPT, MINI, *mini, "-c", folder / "mini.yaml"]
     text = RUN.format(folder=folder, model=options.model, command=json.dumps([*map(str, command)]))
     (folder / "run.toml").write_text(text)

@@ -12,6 +12,7 @@ shift
 export MSWEA_CONFIGURED=true              # else it asks for its settings when it starts for the first time
 export MSWEA_COST_TRACKING=ignore_errors  # else each call fails, since nobody knows what the policy costs
 export LITELLM_LOCAL_MODEL_COST_MAP=True  # else litellm asks the network for prices at each start
+export PYTHONPATH="$(cd "$(dirname "$0")" && pwd)${PYTHONPATH:+:$PYTHONPATH}"  # for `--model-class mini_requests.TextModel`
 export MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT=3  # else it tries a refused call for minutes
 task=$(cat "$ASSAY_TASK")
 if [ -n "${ASSAY_DOCKER:-}" ]; then

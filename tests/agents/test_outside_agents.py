@@ -88,12 +88,15 @@ def test_an_agent_whose_budget_is_spent_ends_and_is_judged_by_what_it_left() -> 
     assert played.received == 1 + 3
 
 
-def test_an_agent_that_reads_calls_from_the_text_needs_a_model_without_tools_only() -> None:
+@pytest.mark.parametrize("model_class", ["litellm_textbased", "mini_requests.TextModel"])
+def test_an_agent_that_reads_calls_from_the_text_needs_a_model_without_tools_only(
+    model_class: str,
+) -> None:
     def said(command: str) -> list[int]:
         return in_characters(f"I act.\n```mswea_bash_command\n{command}\n```", using)
 
     using = chat("smollm2")
-    words = ("-c", "mini_textbased.yaml", "--model-class", "litellm_textbased")
+    words = ("-c", "mini_textbased.yaml", "--model-class", model_class)
     texts = [said("ls"), said(MINI.program), said(SUBMIT)]
     played = play(MINI.command(*words), *texts, using=using, answer=MINI.answer)
     played.require_all_learned()
