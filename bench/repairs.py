@@ -139,7 +139,7 @@ def main() -> None:
     for part, count in (("train", 72), ("heldout", 60)):
         package = write_package(folder, part)
         assay("make-tasks", package, "--output", folder / part, "--count", str(count))
-    keep_few(folder / "heldout" / "tasks.jsonl", 2)
+    keep_few(folder / "heldout" / "tasks.jsonl", 4)
     lines = (folder / "train" / "tasks.jsonl").read_text().splitlines(keepends=True)
     tasks = [json.loads(line) for line in lines[::3]]
     rows = [demonstration(task, folder / "kit_train") for task in tasks]
