@@ -26,8 +26,8 @@ from assay.syntax_trees import parse_alone
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 KINDS = {
-    "algorithms": "algorithm", "engines": "engine", "environments": "environment",
-    "languages": "language",
+    "algorithms": "algorithm", "callbacks": "callback", "engines": "engine",
+    "environments": "environment", "languages": "language",
     "rewards": "reward", "tasks": "task set",
 }  # fmt: skip
 """Folders of plug-ins, and what one plug-in is called."""
@@ -256,7 +256,8 @@ def load_plugins(paths: Iterable[str | Path], beside: Path = Path()) -> None:
             del sys.modules[name]
             raise SettingsError(
                 f"plug-in {path!r} registers nothing; it should hold a function under @reward,"
-                " @algorithm(...), @engine, @environment or @task_set, a language(...), or a Kind"
+                " @algorithm(...), @callback, @engine, @environment or @task_set, a language(...),"
+                " or a Kind"
             )
 
 

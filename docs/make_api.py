@@ -24,6 +24,7 @@ CALLS = {
     ),
     "assay.types": ("judge.md#how-to-read-a-verdict", "Execution Rollout Task"),
     "assay.rewards": ("rewards.md", "reward"),
+    "assay.callbacks": ("own.md#a-callback", "callback StageHistory"),
     "assay.environments": ("environments.md#write-your-own", "environment"),
     "assay.algorithms": ("algorithms.md#write-your-own", "algorithm Algorithm"),
     "assay.integrations.trl": ("other-trainers.md#trl", "code_reward"),

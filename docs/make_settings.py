@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from assay.algorithms import algorithms
 from assay.algorithms.shared_settings import PolicyGradientSettings
+from assay.callbacks import callbacks
 from assay.config.messages import section_of
 from assay.config.sections import RunSettings
 from assay.environments import environments
@@ -130,6 +131,13 @@ def render() -> str:
     parts += [
         f"- `{name}` ({_parameters(environments[name].run)}): {environments.summary(name)}\n"
         for name in shipped("assay.environments", "environment")
+    ]
+    parts.append(
+        "\n## `[callbacks.NAME]`\n\nThe callback's parameters ([own.md](own.md#a-callback)).\n\n"
+    )
+    parts += [
+        f"- `{name}` ({_parameters(callbacks[name])}): {_help(callbacks[name])}\n"
+        for name in shipped("assay.callbacks", "callback")
     ]
     return "".join(parts)
 

@@ -26,7 +26,7 @@ LAYERS = [
     "progress", "http", "endpoint_answers", "endpoint", "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "judges", "check", "prompts", "extract", "make_tasks",
-    "policy", "rewards", "environments", "demonstrate", "engines", "agents", "rollout",
+    "policy", "rewards", "callbacks", "environments", "demonstrate", "engines", "agents", "rollout",
     "algorithms", "trackers", "evaluate", "train", "distributed",
     "doctor", "endpoint_check", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from assay.suggestions import suggest
 def list_plugins(
     kind: Annotated[
         str | None,
-        typer.Argument(help="Only algorithms, environments, rewards, tasks, or kinds of tests."),
+        typer.Argument(help="Only algorithms, callbacks, environments, rewards, tasks, kinds ..."),
     ] = None,
     plugins: options.Plugins = None,
 ) -> None:

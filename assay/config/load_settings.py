@@ -230,6 +230,7 @@ def _require_names(plan: Plan, settings: RunSettings) -> None:
         ("engines", ("engine", "name"), settings.engine.name),
         ("environments", ("environment", "name"), settings.environment.get("name")),
         *(("rewards", ("rewards", name), name) for name in settings.rewards),
+        *(("callbacks", ("callbacks", name), name) for name in settings.callbacks),
         *_task_sets(("tasks", "train"), settings.tasks.train),
         *_task_sets(("evaluate", "tasks"), settings.evaluate.tasks if settings.evaluate else ()),
     ]

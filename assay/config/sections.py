@@ -285,13 +285,16 @@ class RunSettings(Section):
     epochs: PositiveFloat | None = None
     """Passes over the training tasks or demonstrations, instead of `steps`."""
     plugins: tuple[str, ...] = ()
-    """Python files that register tasks, kinds of tests, rewards, environments, algorithms or
-    languages."""
+    """Python files that register tasks, kinds of tests, rewards, environments, algorithms,
+    callbacks or languages."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
     stop_if: tuple[str, ...] = ()
     """Warnings that end the run with exit code 2, such as `["collapse", "stale_engine"]`:
     troubleshooting.md. The step that gives one is not saved."""
+    callbacks: dict[str, dict[str, Any]] = Field({})
+    """Callbacks by name, each with its parameters. They are asked after each step and evaluation,
+    and may end the stage: own.md."""
     dashboard: DashboardSettings = DashboardSettings()
     """Project on W&B and trackio."""
     algorithm: dict[str, Any] = Field({})

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from math import inf, isfinite
 from os import SEEK_END
 from pathlib import Path
@@ -12,6 +13,9 @@ from assay.lines import source_lines
 from assay.paths import read_bytes
 from assay.trackers.base import Tracker
 from assay.types import Metrics
+
+ENDED = "ended"
+"""The event of a stage that a callback has ended before its last step."""
 
 
 def keep_steps(file: Path, last: int) -> list[str]:
@@ -29,6 +33,18 @@ def read_steps(file: Path) -> list[Metrics]:
     """The metrics of each step in a metrics.jsonl; none if there is no file."""
     lines = source_lines(read_bytes(file).decode()) if file.exists() else []
     return [{k: n for k, n in json.loads(line).items() if n is not None} for line in lines]
+
+
+def events_of(folder: Path) -> list[dict[str, Any]]:
+    """The events in the events.jsonl of a stage; none if there is no file."""
+    file = folder / "events.jsonl"
+    lines = source_lines(read_bytes(file).decode()) if file.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def has_ended(events: Iterable[Mapping[str, Any]], step: int) -> bool:
+    """Whether one of the events says that a callback ended the stage after `step` steps."""
+    return any(event["event"] == ENDED and event["step"] == step for event in events)
 
 
 def append_event(folder: Path, step: int, event: str, text: str) -> dict[str, Any]:

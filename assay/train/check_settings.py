@@ -16,7 +16,6 @@ from assay.judge.kinds.find import kind_of
 from assay.policy.load_model import pick_device
 from assay.policy.onednn import has_bfloat16
 from assay.policy.source import ModelFacts
-from assay.train.optimizer import default_lr
 from assay.types import Sample, Task
 
 log = logging.getLogger(__name__)
@@ -28,18 +27,18 @@ LONGEST_PRODUCT = 512
 
 def check_settings(
     settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool,
-    facts: ModelFacts | None,
+    facts: ModelFacts | None, usual_lr: float,
 ) -> None:  # fmt: skip
-    """Log a warning for each doubtful setting. `facts` of the model are None where nobody asks.
+    """Log a warning for each doubtful setting. `facts` of the model are None where nobody asks, and
+    `usual_lr` is the default learning rate of such a model.
 
     Raises SettingsError where nothing could be learned.
     """
     for reason in _errors(settings, learns_from, tasks, facts):
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
-    if facts and settings.optimizer.lr:
-        usual = default_lr(learns_from, adapted, facts.width)
-        if reason := _implausible_lr(settings.optimizer.lr, usual, adapted):
-            log.warning("stage %r: %s", settings.stage, reason)
+    rate = settings.optimizer.lr if facts else None
+    if rate and (reason := _implausible_lr(rate, usual_lr, adapted)):
+        log.warning("stage %r: %s", settings.stage, reason)
     for reason in _warnings(settings, learns_from, tasks):
         log.warning("stage %r: %s", settings.stage, reason)
 

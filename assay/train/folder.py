@@ -38,14 +38,14 @@ from assay.os_errors import PATH_ERRORS, advice, error_number  # fmt: skip
 from assay.policy.checkpoints import best_of, list_files, newest_whole, require_whole
 from assay.prompts import CARD
 from assay.registry import one_line
-from assay.trackers.jsonl import append_event
+from assay.trackers.jsonl import ENDED, append_event, events_of, has_ended
 from assay.train.inputs import Digests, changed_inputs
 from assay.train.learner import Learner
 from assay.train.sources import Source
 from assay.types import Metrics
 
 MAY_CHANGE = (
-    "evaluate", "save", "trackers", "stop_if", "dashboard", "learner",
+    "evaluate", "save", "trackers", "stop_if", "callbacks", "dashboard", "learner",
     "policy.gradient_checkpointing", "judge.slots", "judge.allow_weak_isolation", "judge.servers",
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
     "engine.weights_folder",
@@ -138,6 +138,11 @@ class StageFolder:
             text = f"from step {done + 1} on: {text}"
             append_event(self.path, done, "settings", text)
         return text
+
+    def note_end(self, done: int, reason: str) -> None:
+        """Keep as an event that the stage has ended after `done` steps, before its last one."""
+        if not has_ended(events_of(self.path), done):
+            append_event(self.path, done, ENDED, reason)
 
     def check_inputs(self, inputs: Digests) -> None:
         """Raises SettingsError that names what has changed since the checkpoints were made, of

@@ -20,20 +20,18 @@ CRITIC_LR_FACTOR = 10.0
 """The critic's learning rate over the policy's: it starts from zero and must stay ahead."""
 
 
-def with_default_lr(
-    settings: RunSettings, learns_from: str, adapted: bool, width: int
-) -> RunSettings:
-    """The settings with a default for `optimizer.lr` if not set. `adapted`: LoRA is trained;
-    `width`: hidden units of the model.
-    """
+def with_default_lr(settings: RunSettings, rate: float) -> RunSettings:
+    """The settings with this rate as `optimizer.lr` if that is not set."""
     if settings.optimizer.lr is not None:
         return settings
-    rate = {"lr": default_lr(learns_from, adapted, width)}
-    return settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update=rate)})
+    optimizer = settings.optimizer.model_copy(update={"lr": rate})
+    return settings.model_copy(update={"optimizer": optimizer})
 
 
 def default_lr(learns_from: str, adapted: bool, width: int) -> float:
-    """The learning rate of a model so wide, with two digits."""
+    """The usual learning rate of a model, with two digits. `adapted`: LoRA is trained; `width`:
+    hidden units of the model.
+    """
     larger = (10 if adapted else 1) * min(300.0, max(1.0, WIDTH / width) ** WIDTH_POWER)
     return float(f"{(1e-5 if learns_from == 'dialogues' else 1e-6) * larger:.1e}")
 

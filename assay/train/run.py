@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 
 from assay.algorithms import Algorithm
+from assay.callbacks import Callbacks, StageHistory
 from assay.config.sections import RunSettings
 from assay.engines.base import sampling_of
 from assay.engines.open_engine import open_engine
@@ -39,6 +40,7 @@ from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
 from assay.sync import in_own_thread, on_signals
 from assay.trackers import Trackers, open_trackers
+from assay.trackers.jsonl import read_steps
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.inputs import Digests
@@ -72,6 +74,8 @@ class Stage:
     """Digests of tasks, plug-ins and a model on disk."""
     base: str = BASE
     """Name of the evaluation before the first step; empty where the stage before has made it."""
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    """What may end the stage after a step."""
 
     @property
     def summary(self) -> str:
@@ -123,6 +127,8 @@ class StageRun:
     saved: int
     """Steps that the newest checkpoint holds."""
     progress: Progress
+    history: StageHistory
+    """The steps so far, as callbacks read them."""
     stopping: bool = False
     """Whether to stop after the current step."""
 
@@ -155,8 +161,20 @@ class StageRun:
                 self.tracker.rollouts(step + 1, data.groups, self.learner.learned_from)
 
     def track(self, step: int, data: StepData, learned: Metrics) -> None:
-        """Give the metrics of a step to the trackers."""
-        self.tracker.track(step + 1, data.metrics | learned)
+        """Give the metrics of a step to the trackers, and ask the callbacks."""
+        metrics = data.metrics | learned
+        self.tracker.track(step + 1, metrics)
+        self.history.add(step + 1, metrics, data.groups)
+        self.end_if_asked(step + 1)
+
+    def end_if_asked(self, done: int) -> None:
+        """Make the stage end after `done` steps where a callback says so."""
+        if 0 < done < self.steps and (reason := self.stage.callbacks(self.history)):
+            self.steps = done
+            self.folder.note_end(done, reason)
+            self.progress.say(
+                f"{self.history.stage}: ends after step {done}: {reason}", result=True
+            )
 
     async def run_missing_evaluation(self) -> None:
         """Evaluate the untrained policy, or the checkpoint, where that was due and is missing."""
@@ -194,10 +212,12 @@ class StageRun:
         write_report(self.folder.run, [*read_report(self.folder.run), *evaluations])
         metrics = metrics_of(evaluations)
         self.tracker.track(done, metrics)
+        self.history.add(done, metrics)
         if not lost_too_many(evaluations[0], settings.max_lost):
             self.folder.track_best(done, metrics)
         if not any(lost_too_many(each, settings.max_lost) for each in evaluations):
             self.folder.note_evaluation(done)  # else a resumed run evaluates again
+        self.end_if_asked(done)
 
     async def save(self, step: int) -> None:
         """Write a checkpoint, in a thread: rollouts go on meanwhile."""
@@ -255,10 +275,14 @@ async def open_run(
             tokens=partial(vocabulary, policy.chat.tokenizer) if stage.generates else None,
         )  # fmt: skip
         closing.callback(tracker.close)
+        history = StageHistory(settings.stage, folder.path, steps)
+        for row in read_steps(folder.path / "metrics.jsonl"):
+            history.add(int(row.pop("step")), row)
         run = StageRun(
             stage, folder, learner, source, context, tracker, evaluation, steps, done, done,
-            progress,
+            progress, history,
         )  # fmt: skip
+        run.end_if_asked(done)
         closing.enter_context(_stopping_on_signals(run))
         try:
             yield run

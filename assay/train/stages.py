@@ -11,6 +11,7 @@ from pathlib import Path
 
 from assay import environments, rewards
 from assay.algorithms import algorithms
+from assay.callbacks import build as build_callbacks
 from assay.config.load_settings import Plan
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError, UserError
@@ -33,7 +34,7 @@ from assay.train.folder import LOCK, StageFolder, locked
 from assay.train.inputs import inputs_of
 from assay.train.learner import Learner, OpenLearner
 from assay.train.loop import train
-from assay.train.optimizer import WIDTH, with_default_lr
+from assay.train.optimizer import WIDTH, default_lr, with_default_lr
 from assay.train.reward_trial import try_rewards
 from assay.train.run import BASE, Stage, open_run
 from assay.train.stage_tasks import load_stage_tasks
@@ -184,6 +185,7 @@ def prepare(
     if settings.evaluate:
         axes_of(settings.evaluate)
     environment = environments.build(settings.environment, settings.judge.servers)
+    callbacks = build_callbacks(settings.callbacks)
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)
     if not dry_run:
@@ -193,15 +195,15 @@ def prepare(
     if facts:
         policy = with_dtype(settings.policy, facts.width)
         settings = settings.model_copy(update={"policy": policy})
-    width = facts.width if facts else WIDTH
-    settings = with_default_lr(settings, algorithm.learns_from, adapted, width)
-    check_settings(settings, algorithm.learns_from, tasks.train, adapted, facts)
+    usual = default_lr(algorithm.learns_from, adapted, facts.width if facts else WIDTH)
+    settings = with_default_lr(settings, usual)
+    check_settings(settings, algorithm.learns_from, tasks.train, adapted, facts, usual)
     if algorithm.learns_from == "rollouts" and tasks.train and environment.name == PLAIN:
         try_rewards(reward, tasks.train[0])  # other environments have turns that no trial has
     inputs = {} if dry_run else inputs_of(settings, model, tasks)
     return Stage(
         settings, model, algorithm, reward, environment, tasks.train, tasks.evaluation, tasks.sets,
-        tasks.held_out, inputs,
+        tasks.held_out, inputs, callbacks=callbacks,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from assay.evaluate.compare import OWN
 from assay.evaluate.report import Evaluation, title
 from assay.maths.estimates import mean_pass_at_k, pass_interval
 from assay.paths import real_path
+from assay.trackers.jsonl import has_ended
 from assay.trackers.rollouts import VOCABULARY
 from assay.viewer.file_cache import FileCache, is_below
 from assay.viewer.parse import (
@@ -191,7 +192,8 @@ class RunFiles:
         steps, table = last.place["step"], last.settings_table
         evaluated = last.name in {evaluation.name for evaluation in self.evaluations}
         needs_evaluation = any(name.startswith("evaluate.") for name in table)
-        return steps >= table.get("steps", float("inf")) and (evaluated or not needs_evaluation)
+        done = steps >= table.get("steps", float("inf")) or has_ended(last.events, steps)
+        return done and (evaluated or not needs_evaluation)
 
     def summary(self) -> dict[str, Any]:
         """The run in the list of runs."""

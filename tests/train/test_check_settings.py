@@ -19,6 +19,7 @@ from assay.policy.load_model import is_adapted
 from assay.policy.source import source_of
 from assay.train import check_settings as check_settings_module
 from assay.train.check_settings import check_settings
+from assay.train.optimizer import default_lr
 from assay.train.stage_tasks import load_stage_tasks
 from assay.train.stages import prepare_all, run_plan
 from assay.types import OwnTests, RepositoryTests, Task
@@ -37,8 +38,9 @@ def look(**changes: Any) -> None:
     settings = run_settings(**SOUND | changes)
     learns_from = algorithms[settings.algorithm["name"]].build(settings.algorithm).learns_from
     model = source_of(settings.policy)
-    adapted = is_adapted(settings.policy, model)
-    check_settings(settings, learns_from, TASKS, adapted, model.facts)
+    adapted, facts = is_adapted(settings.policy, model), model.facts
+    usual = default_lr(learns_from, adapted, facts.width)
+    check_settings(settings, learns_from, TASKS, adapted, facts, usual)
 
 
 def test_the_best_by_a_reported_reward_needs_a_task_that_is_evaluated_and_reports_it() -> None:
@@ -104,9 +106,9 @@ def test_milestones_are_refused_for_one_task_that_is_no_repository() -> None:
     settings = run_settings(
         **SOUND, rewards={"milestones": {}}, judge={"allow_forgeable": True}
     )  # fmt: skip
-    check_settings(settings, "rollouts", repository_tasks(), False, None)
+    check_settings(settings, "rollouts", repository_tasks(), False, None, 1e-6)
     with pytest.raises(SettingsError, match=f"task '{TASKS[0].id}' is none") as caught:
-        check_settings(settings, "rollouts", [*repository_tasks(), TASKS[0]], False, None)
+        check_settings(settings, "rollouts", [*repository_tasks(), TASKS[0]], False, None, 1e-6)
     assert "\n" not in str(caught.value)
 
 
@@ -119,7 +121,7 @@ def test_rewards_that_would_all_be_zero_are_refused_and_some_are_warned_of(
         tasks = [replace(task, checks=(OwnTests("assert 1"),), language="go") for task in tasks]
 
     def prepare(tasks: list[Task], learns_from: str = "rollouts", **changes: Any) -> None:
-        check_settings(run_settings(**SOUND | changes), learns_from, tasks, False, None)
+        check_settings(run_settings(**SOUND | changes), learns_from, tasks, False, None, 1e-6)
 
     for names in (("tests",), ("milestones",), ("tests", "milestones")):
         with pytest.raises(SettingsError, match=r"judge\.allow_forgeable = true"):
@@ -324,6 +326,6 @@ def test_a_product_over_long_completions_is_warned_of(
 ) -> None:
     rollout = {"tasks_per_step": 8, "max_tokens": tokens}
     settings = run_settings(**SOUND | {"algorithm": algorithm, "rollout": rollout})
-    check_settings(settings, "rollouts", TASKS, False, None)
+    check_settings(settings, "rollouts", TASKS, False, None, 1e-6)
     assert len(caplog.records) == bool(warned)
     assert warned in caplog.text

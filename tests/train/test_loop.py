@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from assay.callbacks import StageHistory
 from assay.errors import TrainingError
 from assay.progress import Progress
 from assay.trackers import Trackers
@@ -99,7 +100,8 @@ def interrupted(every: int, at: int, sign: signal.Signals) -> Interrupted:
     learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
     source = SimpleNamespace(publish=nothing, next=nothing)
     stage = SimpleNamespace(settings=settings)
-    parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, Progress()]
+    history = StageHistory("", Path(), 4)
+    parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, Progress(), history]
     run = Interrupted(*parts)
     run.at, run.kept, run.signal = at, [], sign
     run.times = 2 if sign is signal.SIGHUP else 1  # a terminal that closes may send several

@@ -7,7 +7,7 @@ import torch
 from torch.nn import Parameter
 
 from assay.config.sections import OptimizerSettings
-from assay.train.optimizer import Optimizer, with_default_lr
+from assay.train.optimizer import Optimizer, default_lr, with_default_lr
 from tests.policies import run_settings
 
 
@@ -75,6 +75,7 @@ def test_the_rate_has_a_default_that_depends_on_what_is_trained_and_how(
     adapted: bool, width: int, learns_from: str, rate: float
 ) -> None:
     settings = run_settings(optimizer={})
-    assert with_default_lr(settings, learns_from, adapted, width).optimizer.lr == rate
+    assert default_lr(learns_from, adapted, width) == rate
+    assert with_default_lr(settings, rate).optimizer.lr == rate
     given = run_settings(optimizer={"lr": 0.5})
-    assert with_default_lr(given, learns_from, adapted, width) is given
+    assert with_default_lr(given, rate) is given

@@ -8,7 +8,7 @@ from assay.train.stages import prepare
 from tests.policies import checkpoint, run_settings
 from tests.stays import stays_of
 
-PREPARE, WITH_TASKS, SOURCE = 27, 115, 8
+PREPARE, WITH_TASKS, SOURCE = 26, 115, 8
 """Stays of `prepare` where the loading of tasks is one, with those inside it, and of `source_of`;
 they may only fall."""
 TASKS = "train/stage_tasks.py"
