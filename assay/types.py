@@ -419,6 +419,8 @@ class Rollout:
     (docs/agents.md)."""
     agent_calls: AgentCalls = field(default_factory=AgentCalls)
     """The calls of its agent; empty in environments without one."""
+    seconds: float = field(default=0.0, compare=False)
+    """Wall time from its first prompt to its verdict, with all waits for engine and judge."""
 
     @property
     def passed(self) -> bool:

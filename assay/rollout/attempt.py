@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -156,6 +157,7 @@ class Dialogue:
         self.judge = context.judge
         self.context = context
         self.seed = seed
+        self.started = time.monotonic()
         self.turns: list[Turn] = []
         self.reported: float | None = None
         self.unlearned: Mapping[str, int] = {}
@@ -168,7 +170,7 @@ class Dialogue:
         """What has become of it so far, not scored."""
         return Rollout(
             self.task, tuple(self.turns), None, reported=self.reported, unlearned=self.unlearned,
-            agent_calls=self.agent_calls,
+            agent_calls=self.agent_calls, seconds=time.monotonic() - self.started,
         )  # fmt: skip
 
     async def reply(self, stop: Sequence[str] = ()) -> str:

@@ -157,6 +157,7 @@ def schema() -> Any:
             "agent_calls": pa.list_(pa.struct(agent_call)),  # in a rollout's first row; else null
             "agent_call_count": whole,  # of all; there too
             "unlearned": pa.map_(text, whole),  # by the reason, tokens of no turn; there too
+            "seconds": number,  # of wall time, from the rollout's first prompt to its verdict
         }
     )
 
@@ -185,6 +186,7 @@ def _rows(
                 "reward": score.total if score else None,
                 "parts": list(score.parts.items()) if score else None,
                 "failure": rollout.failure,
+                "seconds": rollout.seconds,
                 "held_out": rollout.held_out and rollout.held_out.verdict,
             }
             turns = [_turn(turn) for turn in rollout.turns] or [{}]

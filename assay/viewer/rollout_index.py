@@ -179,7 +179,7 @@ class RolloutFiles:
         return (
             {name: mine[-1][name] for name in (*LISTED, "parts")}
             | shared
-            | {"turns": turns, "call_tree": call_tree(mine)}
+            | {"turns": turns, "call_tree": call_tree(mine), "seconds": mine[-1]["seconds"]}
         )
 
     def call_sums(self) -> list[dict[str, Any]]:

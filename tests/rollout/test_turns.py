@@ -4,20 +4,21 @@ they become.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from assay.algorithms import algorithms
-from assay.engines.base import Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.environments import Conversation, environment
 from assay.errors import MachineError, RolloutLostError, SandboxError, UserError
 from assay.rewards import rewards
 from assay.rollout.samples import describe, to_samples
 from assay.train.batch import with_weights
 from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
-from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, Overflowing, plain, talk
+from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, Overflowing, Writer, plain, talk
 
 
 @environment
@@ -265,3 +266,18 @@ def test_the_tokens_of_a_real_dialogue_are_one_sample() -> None:
     learned = tuple(token for token, own in zip(sample.tokens, sample.mask, strict=True) if own)
     assert learned == wrong + right
     assert describe([[rollout]])["rollout/turns"] == 2.0
+
+
+class Slow(Writer):
+    """Takes a tenth of a second for each reply."""
+
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
+        await asyncio.sleep(0.1)
+        return await super().generate(request, sampling)
+
+
+def test_the_time_of_a_rollout_holds_all_its_turns_and_makes_no_rollout_another() -> None:
+    rollout, asked = talk(WRONG, RIGHT, engine=Slow)
+    assert len(asked) == 2
+    assert rollout.seconds >= 0.2
+    assert replace(rollout, seconds=0.0) == rollout

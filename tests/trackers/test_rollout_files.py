@@ -48,9 +48,8 @@ def turn(text: str, verdict: Verdict, *, output: str = "") -> Turn:
 
 
 def judged(name: str, reward: float, *turns: Turn) -> Rollout:
-    return Rollout(
-        task=task(name), turns=turns, score=Score(reward, {"tests": reward - 0.25, "length": 0.25})
-    )
+    score = Score(reward, {"tests": reward - 0.25, "length": 0.25})
+    return Rollout(task=task(name), turns=turns, score=score, seconds=2.5)
 
 
 def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: Path) -> None:
@@ -63,6 +62,7 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "group": 0,
         "index": 0,
         "turn": 0,
+        "seconds": 2.5,
         "prompt": "write a",
         "completion": "answer",
         "program": "def f(x): ...",

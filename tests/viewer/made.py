@@ -70,6 +70,10 @@ def made_repair(name: str) -> Rollout:
     return Rollout(task, (looked, changed), Score(0.5, {"tests": 0.5}))
 
 
+SECONDS = 2.5
+"""Of wall time, of each rollout."""
+
+
 def made_rollout(
     name: str, program: str = RIGHT, *, reward: float | None = None, verdict: Verdict | None = None,
     output: str = "", held_out: Verdict | None = None, forgeable: bool = False,
@@ -98,7 +102,8 @@ def made_rollout(
     task = Task(id=name, prompt=f"# {name}: add 1", checks=checks, entry_point="f",
                 tags={"difficulty": difficulty})  # fmt: skip
     score = Score(reward, {"tests": float(passed), "length": reward - float(passed)})
-    return Rollout(task, turns, score, held_out=Execution(held_out) if held_out else None)
+    held = Execution(held_out) if held_out else None
+    return Rollout(task, turns, score, held_out=held, seconds=SECONDS)
 
 
 def made_agent(name: str, learned: str = RIGHT, other: str = WRONG) -> Rollout:

@@ -124,7 +124,7 @@ def test_prose_of_a_reply_has_no_colours_and_its_blocks_have(browser: Any, addre
         assert reply.inner_text().split() == PROSE.split()
         assert reply.locator(".hl-string").all_inner_texts() == ["'text'"]
         assert "tokens read" in page.inner_text(".usage")
-        assert f"{len(RIGHT)} written in 1 turn, 0.010 s CPU" in page.inner_text(".usage")
+        assert f"{len(RIGHT)} written in 1 turn, 2.5 s, 0.010 s CPU" in page.inner_text(".usage")
         assert is_quiet(did, address)
 
 

@@ -35,7 +35,7 @@ export function Rollout({ data, place, run, bare }) {
           advantages.length - 1])}</b>`}</span>`}
       ${(data.tags || []).map(([name, value]) => html`<span class="muted">${plain(name)}:
         ${" "}${plain(value)}</span>`)}
-      <${Usage} turns=${data.turns} />
+      <${Usage} turns=${data.turns} seconds=${data.seconds} />
       ${data.held_out && html`<span>held-out checks: <b class=${data.held_out === "pass" ? ""
         : "alert"}>${data.held_out}</b></span>`}
     </p>
@@ -56,14 +56,15 @@ export function Rollout({ data, place, run, bare }) {
   </article>`;
 }
 
-/** What a rollout took: tokens that the model read and wrote, and the time of its programs. */
-function Usage({ turns }) {
+/** What a rollout took: tokens read and written, wall time, and CPU time of its programs. */
+function Usage({ turns, seconds }) {
   const sum = (pick) => turns.reduce((all, turn) => all + (pick(turn) || 0), 0);
   const count = (value) => value.toLocaleString("en");
   const read = sum((turn) => turn.prompt_length);
   const cpu = sum((turn) => turn.cpu_seconds);
   return html`<span class="muted usage">${read > 0 && `${count(read)} tokens read, `}${count(sum(
     (turn) => turn.length))} written in ${turns.length} ${turns.length > 1 ? "turns" : "turn"}${
+    seconds > 0 && `, ${seconds.toFixed(1)} s`}${
     cpu > 0 && `, ${cpu.toFixed(3)} s CPU of its programs`}</span>`;
 }
 
