@@ -273,7 +273,8 @@ class Slow(Writer):
 
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
         await asyncio.sleep(0.1)
-        return await super().generate(request, sampling)
+        completion: Completion = await super().generate(request, sampling)
+        return completion
 
 
 def test_the_time_of_a_rollout_holds_all_its_turns_and_makes_no_rollout_another() -> None:
