@@ -15,8 +15,8 @@ from assay.config.sections import RunSettings
 from assay.evaluate.benchmark import benchmarks_of
 from assay.policy.load_model import Policy, is_adapted, load_policy
 from assay.progress import counted
-from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
+from assay.rollout.row_files import ROW_FILES
 from assay.train.memory import DeviceMemory
 from assay.train.run import Stage
 from assay.types import Metrics
@@ -199,8 +199,11 @@ def _mean_tokens(stage: Stage, policy: Policy) -> float:
     some = stage.tasks[:SAMPLED]
     if algorithm.learns_from == "rollouts":
         return fmean(len(prompter.prompt(task)) for task in some) + settings.rollout.max_tokens
-    pairs = algorithm.pairs and read_pairs(Path(algorithm.pairs), stage.tasks, prompter)[:SAMPLED]
-    rows = pairs or [prompter.samples(task) for task in some]
+    if algorithm.file:
+        read = ROW_FILES[algorithm.learns_from].read
+        rows = read(Path(algorithm.file), stage.tasks, prompter)[:SAMPLED]
+    else:
+        rows = [prompter.samples(task) for task in some]
     return fmean(sum(len(sample.tokens) for sample in row) for row in rows)
 
 

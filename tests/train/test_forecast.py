@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -187,15 +188,18 @@ def test_measuring_takes_a_small_share_of_the_run() -> None:
     assert not slow.wants("generate"), "a machine is as slow at the next part"
 
 
-@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+@pytest.mark.parametrize("algorithm", ["sft", "dpo", "kto"])
 def test_advice_names_only_settings_that_the_stage_uses(algorithm: str, tmp_path: Path) -> None:
     row = '{"prompt": "Add.", "chosen": "x = 1", "rejected": "y", "completion": "x"}\n'
     (tmp_path / "pairs.jsonl").write_text(row)
+    labels = [{"prompt": text, "completion": "x = 1", "label": True} for text in ("Add.", "Go.")]
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, labels)))
     (tmp_path / "own.toml").write_text(PLAN.partition("[stages.sft]")[0])
     words = f"--algorithm.name {algorithm} --steps 3 --evaluate.tasks drills:test --folder x"
     words += f" --evaluate.limit 2 --tasks.limit {4 if algorithm == 'sft' else 1}"
     words += f" --algorithm.pairs {tmp_path}/pairs.jsonl" if algorithm == "dpo" else ""
     words += f" --tasks.train {tmp_path}/pairs.jsonl" if algorithm == "dpo" else ""
+    words += f" --algorithm.labels {tmp_path}/labels.jsonl" if algorithm == "kto" else ""
     (stage,) = forecast(load_plan(tmp_path / "own.toml", words.split()), Progress(), quick=True)
     assert set(stage.changes) == {"learn", "evaluate"}
     assert "dataset.batch_size" in stage.changes["learn"]
