@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.config.sections import RunSettings
 from assay.evaluate.benchmark import benchmarks_of
 from assay.policy.load_model import Policy, is_adapted, load_policy
+from assay.policy.teacher import load_teacher
 from assay.progress import counted
 from assay.rollout.prompter import Prompter
 from assay.rollout.row_files import ROW_FILES
@@ -100,7 +101,8 @@ def estimate(stage: Stage) -> Forecast:
         for count in (PACKED, min(TOGETHER, rows))
     )
     passes = 4 + 2 * (trained == size) + 2 * stage.algorithm.needs_reference
-    seconds = {"learn": passes * size * tokens / learning}
+    taught = 2 * sum(tensor.numel() for tensor in teacher_of(stage, policy))
+    seconds = {"learn": (passes * size + taught) * tokens / learning}
     if generates:
         seconds["generate"] = 2 * size * rows * rollout.max_tokens / generating
     seconds["step"] = sum(seconds.values())
@@ -174,9 +176,21 @@ def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
         "reference": 2 * size_of(trained)
         if algorithm.needs_reference and not policy.starts_as_base
         else 0,
+        "teacher": size_of(teacher_of(stage, policy)),
         "critic": 4 * width if algorithm.needs_critic else 0,
         "engine's copy": weights if copies else 0,
     }
+
+
+def teacher_of(stage: Stage, policy: Policy) -> list[Tensor]:
+    """The weights of the stage's teacher, without their values; empty where it has none. Raises
+    UserError for a teacher that cannot be used.
+    """
+    name, settings = stage.algorithm.teacher, stage.settings.policy
+    if not name:
+        return []
+    teacher = load_teacher(name, policy, settings, empty=True)
+    return [*teacher.parameters(), *teacher.buffers()]
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:

@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.config.load_settings import load_plan
+from assay.config.sections import TinySettings
 from assay.errors import SettingsError
+from assay.policy.tiny import make_tiny
 from assay.progress import Progress
+from assay.tasks import load
 from assay.train.estimate import Forecast, evaluations_of, in_time
 from assay.train.forecast import forecast
 from assay.train.memory import DeviceMemory, in_words
@@ -123,6 +126,37 @@ def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
     assert "; the whole stage " in done.stdout.partition("grpo: 7 steps;")[2]
     assert "grpo: 7 steps; seconds of the first: generate" in done.stdout
     assert "\nthe whole run: " in done.stdout
+
+
+def parts_of(folder: Path, *words: str) -> dict[str, int]:
+    """Bytes by part of the stage `grpo` with other settings, as estimated."""
+    (folder / "plan.toml").write_text(PLAN)
+    planned = load_plan(folder / "plan.toml", ["--folder", str(folder / "runs"), *words])
+    return dict(forecast(planned, Progress(), quick=True)[-1].parts)
+
+
+def test_a_teacher_and_a_reference_are_in_the_estimate(tmp_path: Path) -> None:
+    shape = TinySettings(vocabulary=300, width=64, layers=2, heads=2, context=192)
+    teacher = make_tiny(tmp_path / "teacher", load("drills:train", limit=4), shape, seed=0)
+    name = "--stages.grpo.algorithm.name"
+    opd = parts_of(tmp_path, name, "opd", "--stages.grpo.algorithm.teacher", str(teacher))
+    # 300 embeddings; in each layer 4 matrices of attention, 3 of three times the width, two norms
+    size = 4 * (300 * 64 + 2 * (4 * 64**2 + 3 * 3 * 64**2 + 2 * 64) + 64)
+    assert 0 <= opd["teacher"] - size < 1000, "it has a few fixed buffers"
+    assert opd["reference"] == 0
+    kto = parts_of(tmp_path, name, "kto")
+    assert kto["reference"] == 2 * kto["gradients"], "the start's weights and the present ones"
+    assert kto["gradients"] == 4 * (300 * 32 + 4 * 32**2 + 9 * 32**2 + 2 * 32 + 32)
+    assert kto["teacher"] == 0
+    assert parts_of(tmp_path, name, "kto", "--policy.lora.rank", "2")["reference"] == 0
+
+
+def test_a_plan_refuses_a_teacher_with_another_tokenizer(tmp_path: Path) -> None:
+    shape = TinySettings(vocabulary=280, width=32, layers=1, heads=2, context=192)
+    teacher = make_tiny(tmp_path / "teacher", load("drills:train", limit=4), shape, seed=0)
+    words = "--stages.grpo.algorithm.name", "opd", "--stages.grpo.algorithm.teacher", str(teacher)
+    with pytest.raises(SettingsError, match="another tokenizer"):
+        parts_of(tmp_path, *words)
 
 
 def test_a_quick_plan_is_the_estimates_alone(
