@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 LEARN = "tests.distributed.learn"
 CASES = [
     f"{name}{adapter}"
-    for name in ("sft", "grpo", "reinforce", "ppo", "dpo")
+    for name in ("sft", "grpo", "reinforce", "ppo", "dpo", "opd")
     for adapter in ("", "-lora")
 ]
 TOML = """
