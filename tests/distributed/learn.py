@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ppo": {"algorithm": {"name": "ppo", "epochs": 2, "minibatches": 2}},
     "dpo": {"algorithm": {"name": "dpo", "beta": 1.0, "epochs": 2}},
     "opd": {"algorithm": {"name": "opd", "teacher": "teacher"}},
+    "flat": {"algorithm": {"name": "grpo"}},
 }
 STEPS = 2
 
@@ -47,7 +48,7 @@ def learn(
     whole = load_policy(described) if leads else None
     policy, ranks = sharded(described, whole, hybrid)
     settings = run_settings(**CASES[name], **changes, policy=described)
-    algorithm = algorithms[name].build(settings.algorithm)
+    algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     if algorithm.teacher:
         algorithm = replace(algorithm, teacher=str(Path(model).parent / "teacher"))
     learner = Learner(settings, algorithm, policy, 2 * STEPS, 1.0, ranks)
@@ -56,6 +57,8 @@ def learn(
     first, found = STEPS if start else 0, []
     for step in range(first, first + STEPS):
         drawn = random_samples(9, seed=step)
+        if name == "flat":
+            drawn = [replace(one, reward=1.0) for one in drawn]
         found.append(learner.step([replace(one, passed=one.reward > 0) for one in drawn], step))
     if leads:
         (out / case / "assay").mkdir(parents=True)
