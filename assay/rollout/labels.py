@@ -80,7 +80,9 @@ def _other_prompts(samples: Sequence[Sample]) -> dict[Tokens, Tokens]:
     """For each prompt the next shorter one, and for the shortest the next longer one, so that a
     completion behind it is about as long as its row; empty for a single prompt.
     """
-    prompts = sorted({_prompt(sample) for sample in samples}, key=lambda one: (len(one), one))
+    prompts = sorted(
+        {_prompt(sample) for sample in samples}, key=lambda prompt: (len(prompt), prompt)
+    )
     shorter = {prompt: other for other, prompt in pairwise(prompts)}
     return {prompt: shorter.get(prompt, prompts[1]) for prompt in prompts} if shorter else {}
 

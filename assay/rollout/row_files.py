@@ -11,7 +11,7 @@ from assay.types import Sample, Task
 
 
 @dataclass(frozen=True, slots=True)
-class RowFile:
+class RowFormat:
     """How files of one kind are read."""
 
     read: Callable[[Path, Sequence[Task], Prompter], list[list[Sample]]]
@@ -21,6 +21,6 @@ class RowFile:
 
 
 ROW_FILES = {
-    "pairs": RowFile(read_pairs, tasks_of_pairs),
-    "labels": RowFile(read_labels, tasks_of_labels),
+    "pairs": RowFormat(read_pairs, tasks_of_pairs),
+    "labels": RowFormat(read_labels, tasks_of_labels),
 }
