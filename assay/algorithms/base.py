@@ -48,9 +48,9 @@ class Algorithm:
 
     loss: Loss
     """Per-token loss."""
-    learns_from: Literal["rollouts", "dialogues", "pairs"]
-    """Judged completions of the policy; demonstrations; or a file of chosen and rejected
-    completions."""
+    learns_from: Literal["rollouts", "dialogues", "pairs", "labels"]
+    """Judged completions of the policy; demonstrations; or a file of chosen and rejected, or of
+    labelled completions."""
     compute_advantages: ComputeAdvantages = list
     """From rewards to advantages, over all samples of a step."""
     has_no_gradient: Callable[[Sample], bool] = never
@@ -79,8 +79,8 @@ class Algorithm:
     """Whether the loss relates samples of a group, so that they must share a micro-batch."""
     max_resamples: int = 0
     """Most rounds in which groups of zero variance are replaced by new ones before the step."""
-    pairs: str = ""
-    """The file of pairs, for an algorithm that learns from one."""
+    file: str = ""
+    """The file of pairs or labels, for an algorithm that learns from one."""
     running_baseline: Tensor | None = None
     """[2] float64, the running mean of rewards and the steps in it. `compute_advantages` changes it
     in place; checkpoints hold it."""

@@ -31,7 +31,7 @@ def build(settings: PairSettings, loss: Loss, *, needs_reference: bool = False) 
         needs_reference=needs_reference,
         whole_groups=True,
         epochs=settings.epochs,
-        pairs=settings.pairs,
+        file=settings.pairs,
     )
 
 

@@ -18,6 +18,9 @@ NAME = r"^\w[\w.\-]*$"
 Beta = Annotated[float, Field(ge=0, lt=1)]
 TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb", "trackio"]
 
+ROW_FILE_SETTINGS = ("pairs", "labels")
+"""Settings of algorithms that name a file to learn from in place of tasks."""
+
 
 class LoraSettings(Section):
     """LoRA adapters on every linear layer, through peft."""
@@ -83,7 +86,7 @@ class TaskSettings(Section):
 
     train: tuple[str, ...] = ()
     """Task sets and splits, such as `drills:train` or `humaneval`, or .jsonl files. DPO
-    on `algorithm.pairs` needs none."""
+    on `algorithm.pairs` and KTO on `algorithm.labels` need none."""
     weights: tuple[PositiveFloat, ...] = ()
     """Shares of the sets of `train`, such as `[3, 1]`. Default: their sizes. An epoch has every
     task at least once, and those of a small set with a large share several times."""
@@ -112,10 +115,10 @@ class TaskSettings(Section):
 
 
 class DatasetSettings(Section):
-    """Batches of SFT and of DPO on a file of pairs."""
+    """Batches of SFT, and of DPO and KTO on a file."""
 
     batch_size: PositiveInt = 64
-    """Rows in one step: dialogues, or pairs."""
+    """Rows in one step: dialogues, pairs, or labelled completions."""
     assistant_turns: Literal["all", "last"] = "all"
     """Of a row's `messages`, SFT learns `all` replies or the `last`."""
 
@@ -306,7 +309,7 @@ class RunSettings(Section):
     tasks: TaskSettings = TaskSettings()
     """The training tasks."""
     dataset: DatasetSettings = DatasetSettings()
-    """Batches of SFT and of DPO on a file of pairs."""
+    """Batches of SFT, and of DPO and KTO on a file."""
     rollout: RolloutSettings = RolloutSettings()
     """How completions are sampled."""
     environment: dict[str, Any] = Field({"name": "single_turn"})
@@ -338,9 +341,10 @@ class RunSettings(Section):
 
     def _require_all(self) -> None:
         """Raises ValueError that names all settings without a default, each with an example."""
+        own_rows = any(self.algorithm.get(name) for name in ROW_FILE_SETTINGS)
         absent = {
             'algorithm.name = "grpo"': "name" not in self.algorithm,
-            'tasks.train = "drills:train"': not (self.tasks.train or self.algorithm.get("pairs")),
+            'tasks.train = "drills:train"': not (self.tasks.train or own_rows),
             "steps = 100": self.steps is None and self.epochs is None,
         }
         lines = [line for line, is_absent in absent.items() if is_absent]

@@ -22,7 +22,8 @@ RECIPES = next((f for f in (PACKAGE, PACKAGE.parent) if (f / "recipes").is_dir()
 """The folder with recipes/: the package when it is installed, else the repository."""
 PATHS = (
     "folder", "plugins", "policy.model", "tasks.train", "evaluate.tasks", "judge.verdict_cache",
-    "algorithm.pairs", "algorithm.teacher", "engine.python", "engine.weights_folder",
+    "algorithm.pairs", "algorithm.labels", "algorithm.teacher", "engine.python",
+    "engine.weights_folder",
 )  # fmt: skip
 """Settings that are paths, or may be."""
 MODELS = ("policy.model", "algorithm.teacher")

@@ -108,7 +108,7 @@ def forward(
     inputs = ModelInput(batch.tokens, batch.attention, mask)
     longest = batch.tokens.shape[1]
     layout, options = layout_of(model, longest), (temperature, critic, entropy_gradient, teacher)
-    if longest < min(alone_from(model), math.inf if teacher is None else alone_from(teacher)):
+    if longest < alone_from(model):
         outputs = [_forward(layout, model, inputs, *options)]
     else:
         outputs = [_forward(layout, model, row, *options) for row in _single_rows(model, inputs)]
@@ -263,14 +263,19 @@ def _forward(
 
 @torch.no_grad()
 def _last_states(model: Any, inputs: ModelInput) -> tuple[Any, Tensor]:
-    """A head, and what it makes the logits of the M masked tokens from, [M, H]; without
-    gradient.
+    """A head, and what it makes the logits of the M masked tokens from, [M, H]; without gradient.
+
+    Where length changes its results, it reads the sequences one by one. The policy does not: ranks
+    that share it must make as many passes through it as each other.
     """
-    layout, base = layout_of(model, inputs.tokens.shape[1]), unwrap_model(model)
+    longest = inputs.tokens.shape[1]
+    rows = [inputs] if longest < alone_from(model) else _single_rows(model, inputs)
+    layout, base = layout_of(model, longest), unwrap_model(model)
     if layout == "plain":
-        return nn.Identity(), _full_logits(model, inputs, wants_hidden=False)[1]
-    hidden = (_packed if layout == "packed" else _padded)(base.base_model, inputs)
-    return base.get_output_embeddings(), hidden
+        logits = [_full_logits(model, row, wants_hidden=False)[1] for row in rows]
+        return nn.Identity(), torch.cat(logits)
+    hidden = [(_packed if layout == "packed" else _padded)(base.base_model, row) for row in rows]
+    return base.get_output_embeddings(), torch.cat(hidden)
 
 
 def _packed(trunk: Any, inputs: ModelInput) -> Tensor:

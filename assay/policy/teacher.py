@@ -7,15 +7,17 @@ from assay.errors import SettingsError
 from assay.policy.load_model import Policy, load_policy
 
 
-def load_teacher(name: str, policy: Policy, settings: PolicySettings) -> Any:
-    """The model of this name on the policy's device, frozen.
+def load_teacher(
+    name: str, policy: Policy, settings: PolicySettings, *, empty: bool = False
+) -> Any:
+    """The model of this name on the policy's device, frozen; or `empty`, without its weights.
 
     Raises SettingsError where its tokenizer numbers a token of the policy's otherwise. Sizes do not
     matter: models pad their vocabularies differently.
     """
     frozen = {"lora": None, "quantize": None, "gradient_checkpointing": False}
     change = {"model": name, "device": str(policy.device), **frozen}
-    teacher = load_policy(settings.model_copy(update=change))
+    teacher = load_policy(settings.model_copy(update=change), empty=empty)
     theirs = teacher.chat.tokenizer.get_vocab()
     ours = policy.chat.tokenizer.get_vocab()
     if other := [token for token, number in ours.items() if theirs.get(token) != number]:

@@ -28,7 +28,7 @@ def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[li
     unknown: dict[str, str] = {}
     for number, row in enumerate(file_rows(file)):
         judged = "reply" in row.fields
-        for task, passed in _of_evaluation(row, by_id) if judged else _of_pair(row, by_id):
+        for task, passed in of_evaluation(row, by_id) if judged else _of_pair(row, by_id):
             name = task.id if judged else f"{number}/{task.id}"
             (sample,) = prompter.samples(task, last_only=True)
             groups.setdefault(name, []).append(
@@ -49,9 +49,10 @@ def tasks_of_pairs(file: Path) -> list[Task]:
     return [task for row in file_rows(file) for task, passed in _of_pair(row, {}) if passed]
 
 
-def _of_evaluation(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
+def of_evaluation(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
+    """The task with its judged reply as the demonstration, and whether that passed."""
     passed = row.text("verdict") == Verdict.PASS and not row.fields.get("forgeable")
-    yield replace(_task(row, by_id), demonstrations=(row.text("reply"),)), passed
+    yield replace(task_named(row, by_id), demonstrations=(row.text("reply"),)), passed
 
 
 def _of_pair(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
@@ -63,7 +64,7 @@ def _of_pair(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]
         if has_messages:
             task = task_of(Row({"messages": _conversation(row, name)}, row.where))
         else:
-            task = replace(_task(row, by_id), demonstrations=(row.text(name),))
+            task = replace(task_named(row, by_id), demonstrations=(row.text(name),))
         if tools := row.tools():
             task = replace(task, tools=tools)
         yield task, name == "chosen"
@@ -81,7 +82,8 @@ def _conversation(row: Row, name: str) -> list[Any]:
     return [*prompt, *answer]
 
 
-def _task(row: Row, by_id: Mapping[str, Task]) -> Task:
+def task_named(row: Row, by_id: Mapping[str, Task]) -> Task:
+    """The task of `by_id` that the row names, or one of its `prompt`."""
     if "task_id" not in row.fields:
         return Task(row.place, row.text("prompt"), (), "")
     if row.text("task_id") not in by_id:

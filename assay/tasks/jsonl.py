@@ -189,7 +189,10 @@ def _untagged(row: Row) -> Task:
 def _without_tests(row: Row) -> Task:
     """A row that SFT learns from, and that nothing can judge."""
     if row.fields.get("label") is False:
-        raise row.wrong("its 'label' is false: no reply to learn from; remove the row")
+        raise row.wrong(
+            "its 'label' is false: no reply to learn from; remove the row, or give the file to"
+            " 'kto' as algorithm.labels"
+        )
     if "messages" in row.fields or isinstance(row.fields.get("prompt"), list):
         *before, last = _conversation(row)
         return Task(

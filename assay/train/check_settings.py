@@ -16,6 +16,7 @@ from assay.judge.kinds.find import kind_of
 from assay.policy.load_model import pick_device
 from assay.policy.onednn import has_bfloat16
 from assay.policy.source import ModelFacts
+from assay.rollout.row_files import ROW_FILES
 from assay.types import Sample, Task
 
 log = logging.getLogger(__name__)
@@ -68,8 +69,8 @@ def _errors(
     settings: RunSettings, learns_from: str, tasks: Sequence[Task], facts: ModelFacts | None
 ) -> Iterator[str]:
     rollout = settings.rollout
-    if settings.tasks.weights and learns_from == "pairs":
-        yield "tasks.weights has no effect on a file of pairs; leave it out"
+    if settings.tasks.weights and learns_from in ROW_FILES:
+        yield f"tasks.weights has no effect on a file of {learns_from}; leave it out"
     if learns_from == "rollouts":
         if tasks and len(unpaid_tasks(settings, tasks)) == len(tasks):
             yield (
@@ -126,12 +127,12 @@ def _implausible_lr(rate: float, usual: float, adapted: bool) -> str:
 
 
 def _length(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> float:
-    """The steps of the stage, about, where its length is in epochs; inf where only the file of
-    pairs says it.
+    """The steps of the stage, about, where its length is in epochs; inf where only the
+    file of rows says it.
     """
     if settings.steps:
         return settings.steps
-    if learns_from == "pairs":
+    if learns_from in ROW_FILES:
         return inf
     if learns_from == "rollouts":
         of_epoch = len(tasks) / settings.rollout.tasks_per_step

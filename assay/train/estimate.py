@@ -14,9 +14,10 @@ from torch import Tensor
 from assay.config.sections import RunSettings
 from assay.evaluate.benchmark import benchmarks_of
 from assay.policy.load_model import Policy, is_adapted, load_policy
+from assay.policy.teacher import load_teacher
 from assay.progress import counted
-from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
+from assay.rollout.row_files import ROW_FILES
 from assay.train.memory import DeviceMemory
 from assay.train.run import Stage
 from assay.types import Metrics
@@ -100,7 +101,8 @@ def estimate(stage: Stage) -> Forecast:
         for count in (PACKED, min(TOGETHER, rows))
     )
     passes = 4 + 2 * (trained == size) + 2 * stage.algorithm.needs_reference
-    seconds = {"learn": passes * size * tokens / learning}
+    taught = 2 * sum(tensor.numel() for tensor in teacher_of(stage, policy))
+    seconds = {"learn": (passes * size + taught) * tokens / learning}
     if generates:
         seconds["generate"] = 2 * size * rows * rollout.max_tokens / generating
     seconds["step"] = sum(seconds.values())
@@ -174,9 +176,21 @@ def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
         "reference": 2 * size_of(trained)
         if algorithm.needs_reference and not policy.starts_as_base
         else 0,
+        "teacher": size_of(teacher_of(stage, policy)),
         "critic": 4 * width if algorithm.needs_critic else 0,
         "engine's copy": weights if copies else 0,
     }
+
+
+def teacher_of(stage: Stage, policy: Policy) -> list[Tensor]:
+    """The weights of the stage's teacher, without their values; empty where it has none. Raises
+    UserError for a teacher that cannot be used.
+    """
+    name, settings = stage.algorithm.teacher, stage.settings.policy
+    if not name:
+        return []
+    teacher = load_teacher(name, policy, settings, empty=True)
+    return [*teacher.parameters(), *teacher.buffers()]
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:
@@ -199,8 +213,11 @@ def _mean_tokens(stage: Stage, policy: Policy) -> float:
     some = stage.tasks[:SAMPLED]
     if algorithm.learns_from == "rollouts":
         return fmean(len(prompter.prompt(task)) for task in some) + settings.rollout.max_tokens
-    pairs = algorithm.pairs and read_pairs(Path(algorithm.pairs), stage.tasks, prompter)[:SAMPLED]
-    rows = pairs or [prompter.samples(task) for task in some]
+    if algorithm.file:
+        read = ROW_FILES[algorithm.learns_from].read
+        rows = read(Path(algorithm.file), stage.tasks, prompter)[:SAMPLED]
+    else:
+        rows = [prompter.samples(task) for task in some]
     return fmean(sum(len(sample.tokens) for sample in row) for row in rows)
 
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
-from assay.config.sections import RunSettings
+from assay.config.sections import ROW_FILE_SETTINGS, RunSettings
 from assay.content import digest_of
 from assay.imported_files import imported_files
 from assay.paths import real_path
@@ -42,10 +42,11 @@ def inputs_of(settings: RunSettings, model: ModelSource, tasks: StageTasks) -> d
             digests[f"plug-in {path}"] = digest_of(path)
     for name, used in _installed_plugins(settings, tasks).items():
         digests[f"plug-in {name} of the package {used.package}"] = _of_module(used.module)
-    pairs = settings.algorithm.get("pairs")
-    if pairs and real_path(Path(pairs)).exists():
-        path = real_path(Path(pairs))
-        digests[f"algorithm.pairs {path}"] = digest_of(path, as_tree=False)
+    for name in ROW_FILE_SETTINGS:
+        file = settings.algorithm.get(name)
+        if file and real_path(Path(file)).exists():
+            path = real_path(Path(file))
+            digests[f"algorithm.{name} {path}"] = digest_of(path, as_tree=False)
     if model_name := settings.algorithm.get("teacher"):
         teacher = source_of(settings.policy.model_copy(update={"model": model_name}))
         digests |= {f"algorithm.teacher {path}": teacher.digest for path in [teacher.path] if path}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.algorithms.base import Algorithm, by_group
+from assay.algorithms.base import Algorithm, Numbers, by_group
 from assay.config.sections import RunSettings
 from assay.errors import TrainingError
 from assay.maths.arrays import to_array, to_tensor
@@ -88,7 +88,7 @@ class Learner:
                 samples = self.ranks.union(samples, share)
             estimated = self.learned_from = self.algorithm.compute_advantages(samples)
             parts = self._minibatches(estimated, step)
-            numbers = self._learn(parts, step)
+            numbers = self._learn(parts, step) or self._without_gradient(estimated)
         except torch.OutOfMemoryError as error:
             raise TrainingError(
                 f"step {step + 1}: out of memory; lower learner.micro_batch_tokens"
@@ -153,8 +153,22 @@ class Learner:
         steps: list[Metrics] = []
         for _ in range(self.algorithm.epochs):
             steps = [self._gradient_step(part, step) for part in shares]
-        nothing = {"loss": 0.0, "grad_norm": 0.0}  # of a step whose samples have no gradient
-        return nothing | combined(steps, fmean)
+        return combined(steps, fmean)
+
+    @torch.no_grad()
+    def _without_gradient(self, samples: Sequence[Sample]) -> Metrics:
+        """The numbers of a step whose samples have no gradient: those of the loss, from one forward
+        pass of one micro-batch on each rank.
+        """
+        self.policy.model.eval()
+        share = self.ranks.share([sample for sample in samples if sample.trained_tokens])
+        rows: list[Metrics] = []
+        for piece in self.ranks.rounds(self._micro_batches(share)[:1]):
+            batch = self._batch(piece)
+            output = self._forward(batch, teacher=self.teacher)
+            _, numbers = self.algorithm.loss(output, batch)
+            rows.append(_sums(output, numbers, batch))
+        return {"loss": 0.0, "grad_norm": 0.0} | _means(self.ranks.totals(combined(rows, sum)))
 
     def _add_logprobs(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with old log-probabilities and values, and those of the reference, if needed.
@@ -198,22 +212,14 @@ class Learner:
             losses, numbers = self.algorithm.loss(output, batch)
             loss = masked_sum(losses * batch.weights, batch.predicted)
             loss.backward()  # type: ignore[no-untyped-call]
-            row: Metrics = {}
-            for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
-                reduce = masked_max if name.endswith("_max") else masked_sum
-                row[name] = float(reduce(value, batch.mask))
-            rows.append(row | {"loss": loss.item(), "tokens": int(batch.mask.sum())})
+            rows.append(_sums(output, numbers, batch) | {"loss": loss.item()})
         totals = self.ranks.totals(combined(rows, sum))
         wrong = [not math.isfinite(row["loss"]) for row in rows]
-        total, tokens = totals.pop("loss"), totals.pop("tokens")
+        total = totals.pop("loss")
         self._require_finite("loss", total, step, list(compress(batches, wrong)))
         norm = self.optimizer.step(step)
         self._require_finite("gradient's norm", norm, step, batches)
-        learned: Metrics = {"loss": total, "grad_norm": norm}
-        return learned | {
-            name: value if name.endswith("_max") else value / tokens
-            for name, value in totals.items()
-        }
+        return {"loss": total, "grad_norm": norm} | _means(totals)
 
     def _require_finite(self, what: str, value: float, step: int, batches: list[Batch]) -> None:
         if not math.isfinite(value):
@@ -238,6 +244,26 @@ class Learner:
 
 OpenLearner = Callable[[RunSettings, Algorithm, Policy, int, float], Learner]
 """Makes the learner of a stage: `Learner` itself, or one that many processes share."""
+
+
+def _sums(output: ModelOutput, numbers: Numbers, batch: Batch) -> Metrics:
+    """The sum of each number over the batch's trained tokens, or its largest value, and their
+    count.
+    """
+    row: Metrics = {}
+    for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
+        reduce = masked_max if name.endswith("_max") else masked_sum
+        row[name] = float(reduce(value, batch.mask))
+    return row | {"tokens": int(batch.mask.sum())}
+
+
+def _means(totals: Metrics) -> Metrics:
+    """Such sums as means over tokens; empty where there are none."""
+    return {
+        name: value if name.endswith("_max") else value / totals["tokens"]
+        for name, value in totals.items()
+        if name != "tokens"
+    }
 
 
 def _of_advantages(samples: Sequence[Sample]) -> Metrics:

@@ -35,9 +35,9 @@ from assay.progress import Progress, counted
 from assay.rewards import Reward
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
 from assay.rollout.meter import standstill
-from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
+from assay.rollout.row_files import ROW_FILES
 from assay.sync import in_own_thread, on_signals
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.jsonl import read_steps
@@ -330,8 +330,9 @@ async def make_source(
     settings, algorithm, tasks = stage.settings, stage.algorithm, stage.tasks
     if algorithm.learns_from == "rollouts":
         return RolloutSource(settings, tasks, policy, context, algorithm.max_resamples, stage.sets)
-    if algorithm.learns_from == "pairs":
-        rows = read_pairs(Path(algorithm.pairs), tasks, context.prompter)
+    if algorithm.file:
+        read = ROW_FILES[algorithm.learns_from].read
+        rows = read(Path(algorithm.file), tasks, context.prompter)
     else:
         last_only = settings.dataset.assistant_turns == "last"
         samples = await play(tasks, context, progress, last_only=last_only)

@@ -12,7 +12,7 @@ from assay.errors import DataError, SettingsError
 from assay.evaluate.benchmark import load_sets
 from assay.maths.seeds import derive
 from assay.rollout.held_out import hold_out
-from assay.rollout.pairs import tasks_of_pairs
+from assay.rollout.row_files import ROW_FILES
 from assay.tasks import load
 from assay.train.check_settings import warn_of_overlap
 from assay.types import Task
@@ -41,8 +41,8 @@ def load_stage_tasks(
     """
     judged = algorithm.learns_from == "rollouts"
     whole, sets = _training_tasks(settings, judged)
-    if algorithm.pairs and not whole:
-        whole = tasks_of_pairs(Path(algorithm.pairs))
+    if algorithm.file and not whole:
+        whole = ROW_FILES[algorithm.learns_from].tasks(Path(algorithm.file))
     count = settings.tasks.held_out if judged else 0
     seed = derive(settings.seed, "held_out")
     train, held_out = hold_out(whole, count, seed, settings.tasks.spec)

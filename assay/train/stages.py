@@ -179,8 +179,8 @@ def prepare(
     trained, here or in the stage before.
     """
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
-    if algorithm.pairs:
-        next(file_rows(Path(algorithm.pairs)), None)
+    if algorithm.file:
+        next(file_rows(Path(algorithm.file)), None)
     reward = rewards.build(settings.rewards)
     if settings.evaluate:
         axes_of(settings.evaluate)

@@ -246,6 +246,22 @@ def test_kto_measures_from_how_far_the_policy_has_moved_and_never_below_zero() -
     assert [sample.reference_logprobs[1] for sample in nearer] == [-1, -1]
 
 
+def test_kto_on_a_file_measures_by_completions_behind_other_prompts_and_learns_from_none() -> None:
+    def row(group: str, own: float, behind_another: float, good: bool) -> list[Sample]:
+        return [
+            long(2, 0, group=group, passed=good,
+                 old_logprobs=(0.0, -1.0, -1.0 + nats), reference_logprobs=(0.0, -1.0, -1.0))
+            for nats in (own, behind_another)
+        ]  # fmt: skip
+
+    algorithm = algorithms["kto"].build({"name": "kto", "labels": "rows.jsonl"})
+    found = algorithm.compute_advantages([*row("a", 9.0, 1.0, True), *row("b", -9.0, 2.0, False)])
+    assert [(sample.group, sample.advantages[1]) for sample in found] == [("a", 1), ("b", -1)]
+    # the mean of 1 and 2 nats is 1.5: half of it on each of two tokens
+    assert [list(sample.reference_logprobs[1:]) for sample in found] == [[-0.25, -0.25]] * 2
+    assert (algorithm.learns_from, algorithm.file) == ("labels", "rows.jsonl")
+
+
 def test_raft_learns_from_all_that_passed_and_from_nothing_else() -> None:
     samples = [long(5, 1, passed=True), long(3, 0), long(2, 1, group="b", passed=True), long(9, 1)]
     found = algorithms["raft"].build({"name": "raft"}).compute_advantages(samples)

@@ -21,6 +21,7 @@ from assay.policy.tiny import make_tiny
 from assay.train.batch import to_batch
 from assay.types import Sample
 from tests.algorithms.test_losses import batch
+from tests.distributed.learn import lengthwise_teacher
 from tests.policies import TASKS, random_samples, tiny_policy
 from tests.train.test_learner import make
 
@@ -111,6 +112,28 @@ def test_the_kl_and_its_gradient_are_those_of_whole_logits(tmp_path: Path, layou
     said = torch.nn.functional.pad(said, (1, 0))
     assert output.teacher_logprobs is not None
     assert torch.allclose(output.teacher_logprobs[given.mask], said[given.mask], atol=1e-4)
+
+
+def test_a_teacher_that_reads_sequences_one_by_one_costs_the_policy_one_pass(
+    tmp_path: Path,
+) -> None:
+    policy = tiny_policy(tmp_path)
+    folder = lengthwise_teacher(tmp_path / "teacher")
+    teacher = load_teacher(folder, policy, PolicySettings(device="cpu"))
+    samples = random_samples(6)
+    lengths = [len(sample.tokens) for sample in samples]
+    assert sum(length >= 16 for length in lengths) > 1
+    assert len(set(lengths)) > 3
+    alone = [forward(policy.model, to_batch([one], 0, CPU), teacher=teacher) for one in samples]
+    passes = []
+    policy.model.model.register_forward_hook(lambda *_: passes.append(1))
+    together = forward(policy.model, to_batch(samples, 0, CPU), teacher=teacher)
+    assert len(passes) == 1
+    assert together.teacher_kl is not None
+    for row, output in enumerate(alone):
+        assert output.teacher_kl is not None
+        kl = together.teacher_kl[row, : lengths[row]]
+        assert torch.allclose(kl, output.teacher_kl[0], atol=1e-4)
 
 
 def rollouts(policy: Policy, seed: int, count: int = 16, length: int = 8) -> list[Sample]:

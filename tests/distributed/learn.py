@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from assay.algorithms import algorithms
-from assay.config.sections import PolicySettings
+from assay.config.sections import PolicySettings, TinySettings
 from assay.policy.load_model import Policy, load_policy
+from assay.policy.tiny import make_tiny
 from assay.train.learner import Learner
 from assay.train.ranks import Ranks
-from tests.policies import random_samples, run_settings, tiny_policy
+from tests.policies import TASKS, random_samples, run_settings, tiny_policy
 
 CASES: dict[str, dict[str, Any]] = {
     "sft": {"algorithm": {"name": "sft"}},
@@ -27,6 +28,8 @@ CASES: dict[str, dict[str, Any]] = {
     "reinforce": {"algorithm": {"name": "reinforce", "baseline": "running"}},
     "ppo": {"algorithm": {"name": "ppo", "epochs": 2, "minibatches": 2}},
     "dpo": {"algorithm": {"name": "dpo", "beta": 1.0, "epochs": 2}},
+    "opd": {"algorithm": {"name": "opd", "teacher": "teacher"}},
+    "flat": {"algorithm": {"name": "grpo"}},
 }
 STEPS = 2
 
@@ -45,13 +48,17 @@ def learn(
     whole = load_policy(described) if leads else None
     policy, ranks = sharded(described, whole, hybrid)
     settings = run_settings(**CASES[name], **changes, policy=described)
-    algorithm = algorithms[name].build(settings.algorithm)
+    algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
+    if algorithm.teacher:
+        algorithm = replace(algorithm, teacher=str(Path(model).parent / "teacher"))
     learner = Learner(settings, algorithm, policy, 2 * STEPS, 1.0, ranks)
     if start:
         learner.restore(start / case)
     first, found = STEPS if start else 0, []
     for step in range(first, first + STEPS):
         drawn = random_samples(9, seed=step)
+        if name == "flat":
+            drawn = [replace(one, reward=1.0) for one in drawn]
         found.append(learner.step([replace(one, passed=one.reward > 0) for one in drawn], step))
     if leads:
         (out / case / "assay").mkdir(parents=True)
@@ -59,6 +66,15 @@ def learn(
     learner.save(out / case)
     if leads:
         (out / case / "metrics.json").write_text(json.dumps(found))
+
+
+def lengthwise_teacher(folder: Path) -> str:
+    """A model whose results change from 16 tokens on with what shares their batch."""
+    shape = TinySettings(vocabulary=300, width=32, layers=1, heads=2, context=16)
+    file = make_tiny(folder, TASKS, shape, seed=5) / "config.json"
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rope_parameters": rope}))
+    return str(folder)
 
 
 def sharded(
@@ -77,6 +93,7 @@ def main(out: Path, words: list[str]) -> None:
     torch.set_num_threads(1)
     start = None if words[0].split("-")[0] in CASES else Path(words.pop(0))
     tiny_policy(model := out / f"rank {os.getpid()}")
+    lengthwise_teacher(model / "teacher")
     if os.environ.get("RANK", "0") != "0" and not any("nf4" in case for case in words):
         (model / "tiny" / "model.safetensors").unlink()  # the leader alone reads weights
     if "WORLD_SIZE" not in os.environ:

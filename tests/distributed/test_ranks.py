@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from tests.distributed.launch import ROOT, ranks_of, run, started, two_machines
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.long
 LEARN = "tests.distributed.learn"
 CASES = [
     f"{name}{adapter}"
-    for name in ("sft", "grpo", "reinforce", "ppo", "dpo")
+    for name in ("sft", "grpo", "reinforce", "ppo", "dpo", "opd")
     for adapter in ("", "-lora")
 ]
 TOML = """
@@ -90,6 +92,18 @@ def assert_equal(found: Path, expected: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_learn_what_one_learns(outcomes: Path, case: str) -> None:
     assert_equal(outcomes / "2" / case, outcomes / "1" / case)
+
+
+def test_ranks_compare_engine_and_learner_in_a_step_without_a_gradient(tmp_path: Path) -> None:
+    run(2, LEARN, f"{tmp_path}", "flat")
+    first, second = json.loads((tmp_path / "flat" / "metrics.json").read_text())
+    assert first["learn/grad_norm"] == second["learn/grad_norm"] == 0
+    apart = math.log(300) - 1  # the engine said -1 of each token
+    assert first["learn/kl_engine"] == pytest.approx(math.exp(apart) - 1 - apart, rel=0.1)
+    assert first["learn/entropy"] == pytest.approx(math.log(300), rel=0.01)
+    start = load_file(next(tmp_path.glob("rank */tiny/model.safetensors")))
+    after = load_file(tmp_path / "flat" / "model.safetensors")
+    assert all(torch.equal(after[name], tensor) for name, tensor in start.items())
 
 
 def test_ranks_learn_in_bfloat16_too_beside_a_critic_in_float32(outcomes: Path) -> None:

@@ -144,6 +144,22 @@ def test_dpo_learns_from_a_file_of_pairs(taught: Path, tmp_path: Path) -> None:
     assert right[-1] > 0.75
 
 
+def test_kto_learns_from_a_file_of_labels(taught: Path, tmp_path: Path) -> None:
+    tasks = load("easy")
+    rows = [
+        {"task_id": task.id, "completion": reply, "label": reply == task.demonstrations[0]}
+        for task in tasks
+        for reply in task.demonstrations
+    ]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    learn(taught, tmp_path, f'name = "kto", labels = "{tmp_path / "labels.jsonl"}"', 8, 1e-3)
+    losses, margins = numbers(tmp_path, "rl", "loss"), numbers(tmp_path, "rl", "learn/margin")
+    assert losses[0] == pytest.approx(0.5, abs=1e-5)
+    assert losses[-1] < 0.45
+    assert margins[0] == pytest.approx(0.0, abs=1e-4)
+    assert fmean(margins[-2:]) > 1, (losses, margins, numbers(tmp_path, "rl", "learn/accuracy"))
+
+
 def test_every_registered_algorithm_is_in_the_table() -> None:
     from assay.algorithms import algorithms
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,8 +16,11 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.config.load_settings import load_plan
+from assay.config.sections import TinySettings
 from assay.errors import SettingsError
+from assay.policy.tiny import make_tiny
 from assay.progress import Progress
+from assay.tasks import load
 from assay.train.estimate import Forecast, evaluations_of, in_time
 from assay.train.forecast import forecast
 from assay.train.memory import DeviceMemory, in_words
@@ -124,6 +128,37 @@ def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
     assert "\nthe whole run: " in done.stdout
 
 
+def parts_of(folder: Path, *words: str) -> dict[str, int]:
+    """Bytes by part of the stage `grpo` with other settings, as estimated."""
+    (folder / "plan.toml").write_text(PLAN)
+    planned = load_plan(folder / "plan.toml", ["--folder", str(folder / "runs"), *words])
+    return dict(forecast(planned, Progress(), quick=True)[-1].parts)
+
+
+def test_a_teacher_and_a_reference_are_in_the_estimate(tmp_path: Path) -> None:
+    shape = TinySettings(vocabulary=300, width=64, layers=2, heads=2, context=192)
+    teacher = make_tiny(tmp_path / "teacher", load("drills:train", limit=4), shape, seed=0)
+    name = "--stages.grpo.algorithm.name"
+    opd = parts_of(tmp_path, name, "opd", "--stages.grpo.algorithm.teacher", str(teacher))
+    # 300 embeddings; in each layer 4 matrices of attention, 3 of three times the width, two norms
+    size = 4 * (300 * 64 + 2 * (4 * 64**2 + 3 * 3 * 64**2 + 2 * 64) + 64)
+    assert 0 <= opd["teacher"] - size < 1000, "it has a few fixed buffers"
+    assert opd["reference"] == 0
+    kto = parts_of(tmp_path, name, "kto")
+    assert kto["reference"] == 2 * kto["gradients"], "the start's weights and the present ones"
+    assert kto["gradients"] == 4 * (300 * 32 + 4 * 32**2 + 9 * 32**2 + 2 * 32 + 32)
+    assert kto["teacher"] == 0
+    assert parts_of(tmp_path, name, "kto", "--policy.lora.rank", "2")["reference"] == 0
+
+
+def test_a_plan_refuses_a_teacher_with_another_tokenizer(tmp_path: Path) -> None:
+    shape = TinySettings(vocabulary=280, width=32, layers=1, heads=2, context=192)
+    teacher = make_tiny(tmp_path / "teacher", load("drills:train", limit=4), shape, seed=0)
+    words = "--stages.grpo.algorithm.name", "opd", "--stages.grpo.algorithm.teacher", str(teacher)
+    with pytest.raises(SettingsError, match="another tokenizer"):
+        parts_of(tmp_path, *words)
+
+
 def test_a_quick_plan_is_the_estimates_alone(
     made: tuple[Path, list[Forecast]], tmp_path: Path
 ) -> None:
@@ -187,15 +222,18 @@ def test_measuring_takes_a_small_share_of_the_run() -> None:
     assert not slow.wants("generate"), "a machine is as slow at the next part"
 
 
-@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+@pytest.mark.parametrize("algorithm", ["sft", "dpo", "kto"])
 def test_advice_names_only_settings_that_the_stage_uses(algorithm: str, tmp_path: Path) -> None:
     row = '{"prompt": "Add.", "chosen": "x = 1", "rejected": "y", "completion": "x"}\n'
     (tmp_path / "pairs.jsonl").write_text(row)
+    labels = [{"prompt": text, "completion": "x = 1", "label": True} for text in ("Add.", "Go.")]
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, labels)))
     (tmp_path / "own.toml").write_text(PLAN.partition("[stages.sft]")[0])
     words = f"--algorithm.name {algorithm} --steps 3 --evaluate.tasks drills:test --folder x"
     words += f" --evaluate.limit 2 --tasks.limit {4 if algorithm == 'sft' else 1}"
     words += f" --algorithm.pairs {tmp_path}/pairs.jsonl" if algorithm == "dpo" else ""
     words += f" --tasks.train {tmp_path}/pairs.jsonl" if algorithm == "dpo" else ""
+    words += f" --algorithm.labels {tmp_path}/labels.jsonl" if algorithm == "kto" else ""
     (stage,) = forecast(load_plan(tmp_path / "own.toml", words.split()), Progress(), quick=True)
     assert set(stage.changes) == {"learn", "evaluate"}
     assert "dataset.batch_size" in stage.changes["learn"]

@@ -42,6 +42,9 @@ rewards = { of_inputs = {}, installed_of_inputs = {} }
 PAIRS = """
 [stages.next]
 algorithm = { name = "dpo", pairs = "pairs.jsonl" }
+[stages.last]
+algorithm = { name = "kto", labels = "labels.jsonl" }
+dataset.batch_size = 2
 """
 
 
@@ -71,6 +74,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "train.jsonl").write_text(json.dumps(row("ok")) + "\n")
     pair = {"prompt": "Say it.", "chosen": "ok", "rejected": "no"}
     (folder / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    labels = [{"prompt": text, "completion": "ok", "label": text == "a"} for text in "ab"]
+    (folder / "labels.jsonl").write_text("\n".join(map(json.dumps, labels)))
     checkpoint(folder / "model", "llama")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder / "site")
@@ -97,6 +102,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     ).write_text("x = 2"),
     "algorithm.pairs": lambda path: (path / "pairs.jsonl").write_text(
         json.dumps({"prompt": "Say it.", "chosen": "no", "rejected": "ok"})
+    ),
+    "algorithm.labels": lambda path: (path / "labels.jsonl").write_text(
+        (path / "labels.jsonl").read_text().replace("true", "false")
     ),
     "policy.model": lambda path: change_weights(path / "model/llama/model.safetensors"),
 }
@@ -139,7 +147,8 @@ def test_a_run_whose_inputs_have_changed_goes_on_where_that_is_allowed(
 ) -> None:
     with changed(finished, name):
         assert again(finished, allow_changes=True).finished
-        stage = finished / "runs/mine" / ("next" if name == "algorithm.pairs" else "first")
+        stages = {"algorithm.pairs": "next", "algorithm.labels": "last"}
+        stage = finished / "runs/mine" / stages.get(name, "first")
         events = [json.loads(line) for line in (stage / "events.jsonl").read_text().splitlines()]
         assert events[-1]["event"] == "inputs"
         assert re.search(name, events[-1]["text"])

@@ -99,7 +99,41 @@ def test_a_step_of_zero_variance_leaves_the_weights_alone(tmp_path: Path) -> Non
     assert torch.equal(weights(learner), before)
     assert (metrics["loss"], metrics["learn/skipped"]) == (0.0, 1.0)
     assert metrics["learn/grad_norm"] == 0.0
-    assert not {"learn/entropy", "learn/kl_engine"} & metrics.keys(), "nothing was computed"
+
+
+def test_a_step_of_zero_variance_compares_engine_and_learner_on_one_micro_batch(
+    tmp_path: Path,
+) -> None:
+    flat = [replace(sample, reward=1.0) for sample in random_samples(8)]
+    learner = make(tmp_path, learner={"micro_batch_tokens": 60})
+    passes: list[int] = []
+    hook = learner.policy.model.model.register_forward_hook(lambda *_: passes.append(1))
+    learner.step(random_samples(1), 0)  # alone it has no gradient either; the layout is tried out
+    passes.clear()
+    metrics = learner.step(flat, 0)
+    assert len(passes) == 1
+    hook.remove()
+    piece = learner._micro_batches(flat)[0]
+    assert 0 < len(piece) < 8
+    batch = learner._batch(piece)
+    output, mask = learner._forward(batch), batch.mask
+    apart = (-1.0 - output.logprobs.detach())[mask]  # the engine said -1 of each token
+    assert metrics["learn/kl_engine"] == pytest.approx(float((apart.exp() - 1 - apart).mean()))
+    assert metrics["learn/entropy"] == pytest.approx(float(output.entropy.detach()[mask].mean()))
+    assert (metrics["learn/clipped"], metrics["learn/ratio_max"]) == (0.0, 1.0)
+
+
+def test_a_step_of_zero_variance_changes_no_number_of_the_next(tmp_path: Path) -> None:
+    flat = [replace(sample, reward=1.0) for sample in random_samples(4)]
+    steps = []
+    for before in ([], flat):
+        torch.manual_seed(0)
+        learner = make(tmp_path, policy={"lora": {"rank": 2, "dropout": 0.5}})
+        learner.step(before, 0)
+        steps.append(learner.step(random_samples(8, seed=1), 1))
+        steps[-1].pop("time/learn")
+        steps[-1]["weights"] = weights(learner).tolist()  # type: ignore[assignment]
+    assert steps[0] == steps[1], "equal to the bit"
 
 
 def test_a_step_reports_its_loss_norm_rate_and_entropy(tmp_path: Path) -> None:
@@ -325,9 +359,9 @@ def test_a_bonus_for_entropy_raises_it(tmp_path: Path) -> None:
         algorithm = algorithms["grpo"].build({"name": "grpo", "entropy_bonus": bonus})
         learner = make(tmp_path, algorithm)
         learner.policy.model.lm_head.weight.data.mul_(20)
-        found.append([learner.step(samples, step).get("learn/entropy") for step in range(3)])
-    assert found[0] == [None] * 3, "without it, equal rewards teach nothing"
-    assert found[1][2] > found[1][0] + 0.01  # type: ignore[operator]
+        found.append([learner.step(samples, step)["learn/entropy"] for step in range(3)])
+    assert found[0] == [pytest.approx(found[1][0])] * 3, "without it, equal rewards teach nothing"
+    assert found[1][2] > found[1][0] + 0.01
 
 
 def test_the_critic_comes_to_expect_the_reward(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.policies import TASKS, run_settings
     [
         ("dialogues", "single_turn", {}, False),
         ("pairs", "repair", {}, False),
+        ("labels", "repair", {}, False),
         ("dialogues", "repair", {}, True),
         ("dialogues", "single_turn", {"drills": TASKS}, True),
         ("rollouts", "single_turn", {}, True),

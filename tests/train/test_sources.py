@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +20,12 @@ from assay.judge import Judge
 from assay.policy.load_model import Policy
 from assay.policy.source import source_of
 from assay.rollout.attempt import RolloutContext, make_prompts
+from assay.rollout.labels import read_labels
 from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
 from assay.train.sources import DatasetSource, RolloutSource, StepData, draw
 from assay.train.stages import prepare
-from assay.types import Check, Message, Task
+from assay.types import Check, Message, Sample, Task
 from tests.policies import TASKS, run_settings, tiny_policy
 from tests.policy.test_chat import CHATML, chat_of
 from tests.scripted import ScriptedEngine
@@ -198,7 +199,7 @@ def test_without_resampling_zero_variance_groups_stay(tmp_path: Path) -> None:
     assert [sample.passed for sample in seen.samples] == [True, True, True, False]
 
 
-def write_rows(folder: Path, *rows: dict[str, object]) -> Path:
+def write_rows(folder: Path, *rows: Mapping[str, object]) -> Path:
     file = folder / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
@@ -253,6 +254,92 @@ def test_a_pair_of_messages_is_what_its_texts_would_be(
         (one.tokens, one.mask, one.passed) for one in expected
     ]
     assert ("'score_chosen'" in caplog.text) == ("score_chosen" in row)
+
+
+def labelled(folder: Path, *rows: Mapping[str, object]) -> list[list[tuple[str, str, bool]]]:
+    """The text and the learned text of each sample of each row, and whether it is good."""
+    chat = chat_of(folder, "auto", CHATML)
+
+    def learned(sample: Sample) -> str:
+        kept = zip(sample.tokens, sample.mask, strict=True)
+        return chat.text([token for token, own in kept if own])
+
+    return [
+        [(chat.text(one.tokens), learned(one), one.passed) for one in group]
+        for group in read_labels(write_rows(folder, *rows), TASKS, Prompter(chat))
+    ]
+
+
+def test_labels_of_messages_are_what_their_texts_would_be(tmp_path: Path) -> None:
+    other = {"prompt": "longer", "completion": "c", "label": False}
+    texts = labelled(tmp_path, {"prompt": "# g\n", "completion": "a\n", "label": True}, other)
+    assert [[good for *_, good in group] for group in texts] == [[True, True], [False, False]]
+    talk = {"prompt": [USER], "completion": [YES], "label": "True", "tools": []}
+    assert labelled(tmp_path, talk, other) == texts
+
+
+def test_a_labelled_completion_stands_behind_another_prompt_of_about_its_length_too(
+    tmp_path: Path,
+) -> None:
+    prompts = ("aaa", "b", "aaa", "ccccccc", "dd")
+    rows = [{"prompt": p, "completion": str(n), "label": n > 2} for n, p in enumerate(prompts)]
+    groups = labelled(tmp_path, *rows)
+    assert [own[0].count(p) for (own, _), p in zip(groups, prompts, strict=True)] == [1] * 5
+    others = ("dd", "dd", "dd", "aaa", "b")  # the next shorter prompt; the shortest has none
+    for n, ((own, other), prompt) in enumerate(zip(groups, others, strict=True)):
+        assert other[0] == own[0].replace(prompts[n], prompt)
+        assert own[1] == other[1] == f"{n}\n"
+
+
+def test_labels_come_by_task_and_from_an_evaluation_too(tmp_path: Path) -> None:
+    chat = tiny_policy(tmp_path).chat
+    file = write_rows(
+        tmp_path,
+        {"task_id": "t/3", "completion": RIGHT, "label": True},
+        {"task_id": "t/2", "reply": WRONG, "verdict": "wrong_answer"},
+        {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"},
+        {"task_id": "t/0", "reply": RIGHT, "verdict": "pass", "forgeable": True},
+    )
+    groups = read_labels(file, TASKS, Prompter(chat))
+    assert [group[0].passed for group in groups] == [True, False, True, False]
+    assert chat.text(groups[0][0].tokens) == TASKS[3].prompt + RIGHT
+
+
+def test_labels_need_no_training_tasks(tmp_path: Path) -> None:
+    rows = [{"prompt": text, "completion": "a", "label": False} for text in ("x", "y")]
+    labels = {"name": "kto", "labels": str(write_rows(tmp_path, *rows))}
+    settings = run_settings(tasks={}, algorithm=labels)
+    stage = prepare(settings, source_of(settings.policy), adapted=False)
+    assert [task.prompt for task in stage.tasks] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "p", "completion": "a"}, "'label' is missing"),
+        ({"completion": "a", "label": True}, "'prompt' is missing"),
+        ({"prompt": "p", "answer": "a", "label": True}, "'completion' is missing"),
+        ({"prompt": "p", "completion": "a", "label": 1}, "'label' is '1'; make it true or false"),
+        ({"prompt": "p", "completion": "a", "label": "good"}, "'label' is 'good'"),
+        ({"prompt": "p", "chosen": "a", "rejected": "b"}, "algorithm.name = 'dpo'"),
+        ({"prompt": [USER], "completion": [USER], "label": True}, "no answer of the assistant"),
+        ({"prompt": "p", "completion": "", "label": True}, "nothing to learn from"),
+        ({"task_id": "none", "completion": "a", "label": True}, "'none'"),
+    ],
+)
+def test_a_row_without_a_labelled_completion_is_refused_with_its_line(
+    tmp_path: Path, row: dict[str, object], says: str
+) -> None:
+    good = {"prompt": "p", "completion": "a", "label": True}
+    with pytest.raises(DataError, match=f"pairs.jsonl, line 2: .*{says}") as why:
+        read_labels(write_rows(tmp_path, good, row), [], Prompter(tiny_policy(tmp_path).chat))
+    assert "\n" not in str(why.value)
+
+
+def test_labels_of_one_prompt_are_refused(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "completion": text, "label": True} for text in "ab"]
+    with pytest.raises(DataError, match="fewer than two prompts"):
+        read_labels(write_rows(tmp_path, *rows), [], Prompter(tiny_policy(tmp_path).chat))
 
 
 def test_pairs_that_answer_no_task_need_no_training_tasks(tmp_path: Path) -> None:
