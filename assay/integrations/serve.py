@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import os
 import signal
@@ -97,6 +98,8 @@ async def until_stopped(
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # uvicorn catches and raises them again
+    gc.collect()
+    gc.freeze()  # collections then leave out what is imported, which takes 50 to 140 ms each
     await uvicorn.Server(config).serve(sockets=[listener])
 
 
