@@ -29,6 +29,7 @@ from assay.rollout.samples import (
     token_balance,
 )
 from assay.rollout.stream import GroupStream
+from assay.rollout.task_rates import TaskRates
 from assay.sync import in_own_thread
 from assay.train.learner import Learner
 from assay.types import Metrics, Rollout, Sample, Task
@@ -156,16 +157,19 @@ class RolloutSource(Source):
             self._start_group, per_step=per_step, max_staleness=rollout.max_staleness,
             prefetch=prefetch,
         )  # fmt: skip
+        self.rates = TaskRates()
         self.sync_seconds = 0.0
 
     @property
     def position(self) -> dict[str, Any]:
-        """The position of the stream of groups."""
-        return self.stream.position
+        """The position of the stream of groups, and the tasks' rates."""
+        return self.stream.position | {"rates": self.rates.position}
 
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
-        self.stream.resume(**position)
+        self.stream.resume(position["next"], position["open"])
+        if "rates" in position:  # of an older assay, they begin anew
+            self.rates.resume(position["rates"])
 
     def longest(self, tokens: int) -> list[Sample]:
         """Completions of `rollout.max_tokens` tokens for the longest prompts."""
@@ -209,6 +213,7 @@ class RolloutSource(Source):
         learnable = [group if self.is_usable(group) else [] for group in groups]
         samples = to_samples(learnable, self.rollout.max_tokens)
         metrics = describe(groups) | token_balance(groups, learnable) | staleness(groups, step)
+        metrics |= self.rates.observe(groups)
         metrics |= describe_held_out(groups, self.context.held_out, self.sets)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
         return StepData(samples, metrics, groups)
