@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from assay.config.sections import RunSettings
 from assay.errors import DataError
+from assay.evaluate.counts import TaskResult
 from assay.maths.seeds import derive
 from assay.policy.load_model import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts, within
@@ -135,8 +136,11 @@ class RolloutSource(Source):
         context: RolloutContext,
         max_resamples: int = 0,
         sets: Mapping[str, str] = MappingProxyType({}),
+        screened: Sequence[TaskResult] = (),
     ) -> None:
-        """`sets`: the set of each task by its id."""
+        """`sets`: the set of each task by its id. `screened`: results that tasks begin with, each
+        as the first visit of its task.
+        """
         rollout = self.rollout = settings.rollout
         self.sets = sets
         self.max_resamples = max_resamples
@@ -158,6 +162,9 @@ class RolloutSource(Source):
             prefetch=prefetch,
         )  # fmt: skip
         self.rates = TaskRates()
+        for result in screened:
+            differs = 0 < result.passed < result.samples
+            self.rates.visit(result.id, result.passed, result.samples, differs)
         self.sync_seconds = 0.0
 
     @property
