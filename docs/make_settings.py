@@ -18,6 +18,7 @@ from assay.config.sections import RunSettings
 from assay.environments import environments
 from assay.registry import shipped
 from assay.rewards import rewards
+from assay.train.choices import choices
 
 HEAD = """# Settings
 
@@ -130,6 +131,14 @@ def render() -> str:
     parts += [
         f"- `{name}` ({_parameters(environments[name].run)}): {environments.summary(name)}\n"
         for name in shipped("assay.environments", "environment")
+    ]
+    parts.append(
+        "\n## `[tasks.choice]`\n\n`name`, and the choice's own parameters"
+        " ([choosing-tasks.md](choosing-tasks.md#choose-while-training)).\n\n"
+    )
+    parts += [
+        f"- `{name}` ({_parameters(choices[name])}): {_help(choices[name])}\n"
+        for name in shipped("assay.train.choices", "choice")
     ]
     return "".join(parts)
 

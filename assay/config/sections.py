@@ -122,6 +122,8 @@ class TaskSettings(Section):
     longer than it: `refuse` the run, or `drop` and count it."""
     screen: ScreenSettings | None = None
     """Screen the tasks before RL. Absent: train on all."""
+    choice: dict[str, Any] = Field({})
+    """Which task RL samples next: `name` and parameters. Default: `uniform`."""
 
     @property
     def spec(self) -> str:

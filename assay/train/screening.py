@@ -99,15 +99,15 @@ def _kept(
     summary = f"{completions} of {counted(len(results), 'task')} ({solved})"
     if not remaining:
         raise DataError(
-            f"tasks.screen keeps none of {settings.tasks.spec}: {summary}; take other tasks or another"
-            " model, or raise tasks.screen.samples"
+            f"tasks.screen keeps none of {settings.tasks.spec}: {summary}; take other tasks or"
+            " another model, or raise tasks.screen.samples"
         )
     progress.say(f"{settings.stage}: screened, {summary}; {len(remaining)} kept", result=True)
     return TrainingTasks(remaining, [result for result in results if result.id in ids])
 
 
 def _require_few_lost(judged: int, lost: Sequence[LostSample]) -> None:
-    """Raises MachineError with the first failure: tasks would be left out on too few completions."""
+    """Raises MachineError with the first failure: tasks would be left out for want of samples."""
     if len(lost) > MOST_LOST * (judged + len(lost)):
         raise MachineError(
             f"{len(lost)} completions of the screen of training tasks were lost to the machine; the"
