@@ -201,7 +201,7 @@ def test_a_run_that_chooses_tasks_by_their_rates_is_killed_and_goes_on_to_the_bi
     screen = Path("grpo/screen")
     samples = killed / RUN / screen / "samples.jsonl"
     draw = random.Random("kills of choices")
-    moments = [
+    moments: list[Callable[[], bool]] = [
         lambda: samples.exists() and samples.read_text().count("\n") > 2,
         *(partial(is_tracked, killed, "grpo", step) for step in (2, 5, 9)),
         partial(is_saved, killed, "grpo", 11),

@@ -14,7 +14,8 @@ def retire(
 
     def chance(place: int, number: int) -> float:
         rate = pool.rates.by_task.get(pool.tasks[place].task.id)
-        is_known = rate is not None and rate.visits >= visits
-        return returns if is_known and not low <= rate.rate <= high else 1.0
+        if rate is None or rate.visits < visits or low <= rate.rate <= high:
+            return 1.0
+        return returns
 
     return chance
