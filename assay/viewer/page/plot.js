@@ -207,17 +207,6 @@ export function Spark({ values, label }) {
   </svg>`;
 }
 
-const CELLS = 24;
-
-/** The newest visits of a task, a bar each, as high as it passed; in colour where it taught. */
-export function Strip({ visits, label }) {
-  return html`<svg class="strip" viewBox="0 0 ${5 * CELLS} 25" role="img" aria-label=${label}>
-    ${visits.slice(-CELLS).map(({ rate, taught }, at) => html`<rect x=${5 * at} width="4"
-      y=${(21 - 19 * rate).toFixed(1)} height=${(2 + 19 * rate).toFixed(1)}
-      class=${taught ? "taught" : "flat"} />`)}
-  </svg>`;
-}
-
 /** A share with its interval, on a line from 0 to 1. */
 export function IntervalBar({ value, low, high }) {
   const x = (one) => (200 * one).toFixed(1);
