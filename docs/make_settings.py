@@ -19,6 +19,7 @@ from assay.config.sections import RunSettings
 from assay.environments import environments
 from assay.registry import shipped
 from assay.rewards import rewards
+from assay.train.choices import choices
 
 HEAD = """# Settings
 
@@ -138,6 +139,14 @@ def render() -> str:
     parts += [
         f"- `{name}` ({_parameters(callbacks[name])}): {_help(callbacks[name])}\n"
         for name in shipped("assay.callbacks", "callback")
+    ]
+    parts.append(
+        "\n## `[tasks.choice]`\n\n`name`, and the choice's own parameters"
+        " ([choosing-tasks.md](choosing-tasks.md#choose-while-training)).\n\n"
+    )
+    parts += [
+        f"- `{name}` ({_parameters(choices[name])}): {_help(choices[name])}\n"
+        for name in shipped("assay.train.choices", "choice")
     ]
     return "".join(parts)
 

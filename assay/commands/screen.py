@@ -42,6 +42,7 @@ def screen(
     from assay.check.report import require_writable
     from assay.evaluate import evaluate
     from assay.evaluate.report import require_few_lost, table
+    from assay.evaluate.screen import ScreenRule, how_often
     from assay.tasks import load
     from assay.tasks.exact import row_of
 
@@ -55,14 +56,10 @@ def screen(
     with Progress() as progress:
         done = evaluate(run, progress=progress)
     evaluation, every = done.evaluations[0], load(tasks, limit=run.evaluate.limit)
-    results = {result.id: result for result in evaluation.per_task}
-    judged = ((task, results[task.id]) for task in every if task.id in results)
-    rows, solved = [], {"never": 0, "sometimes": 0, "always": 0}
-    for task, tally in judged:
-        failed = tally.samples - tally.passed
-        solved["always" if not failed else "sometimes" if tally.passed else "never"] += 1
-        if tally.passed >= at_least and failed >= samples - at_most:
-            rows.append(row_of(task) | {"rate": tally.passed / tally.samples})
+    results, rule = evaluation.per_task, ScreenRule(samples, at_least, at_most)
+    rates = {it.id: it.passed / it.samples for it in results if rule.is_kept(it)}
+    rows = [row_of(task) | {"rate": rates[task.id]} for task in every if task.id in rates]
+    solved = how_often(results)
     counts = ", ".join(f"{count} {often}" for often, count in solved.items()) + _lost(evaluation)
     if not rows:
         require_few_lost(done.evaluations, run.evaluate.max_lost)

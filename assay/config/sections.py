@@ -81,6 +81,30 @@ class PolicySettings(Section):
     """Shape of the built-in model, for `model = "tiny"`."""
 
 
+class ScreenSettings(Section):
+    """Before RL, sample the training tasks, and train on those that the model solves sometimes."""
+
+    samples: int = Field(16, ge=2)
+    """Most completions of a task. It has fewer where the rest could not change the decision."""
+    first: PositiveInt = 4
+    """Completions of a task in the first round. Each further round has twice as many in all, for
+    the tasks that are undecided."""
+    at_least: int = Field(1, ge=0)
+    """Keep a task that passes so many times of `samples`."""
+    at_most: int | None = None
+    """And not more often. Default: all `samples` but one."""
+
+    @model_validator(mode="after")
+    def _bounds_leave_something(self) -> ScreenSettings:
+        most = self.samples - 1 if self.at_most is None else self.at_most
+        if not self.at_least <= most <= self.samples:
+            raise ValueError(
+                f"`at_least` {self.at_least} and `at_most` {most} leave nothing of {self.samples}"
+                " samples; write them in order, or raise `samples`"
+            )
+        return self
+
+
 class TaskSettings(Section):
     """The training tasks."""
 
@@ -99,6 +123,10 @@ class TaskSettings(Section):
     too_long: Literal["refuse", "drop"] = "refuse"
     """A prompt that leaves no room for `rollout.max_tokens` in the context, or a dialogue or pair
     longer than it: `refuse` the run, or `drop` and count it."""
+    screen: ScreenSettings | None = None
+    """Screen the tasks before RL. Absent: train on all."""
+    choice: dict[str, Any] = Field({})
+    """Which task RL samples next: `name` and parameters. Default: `uniform`."""
 
     @property
     def spec(self) -> str:

@@ -2,7 +2,7 @@
 
 import platform
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -12,8 +12,8 @@ from assay.errors import DataError
 from assay.evaluate.grid import grid
 from assay.files import json_lines
 
-STAGES = ["stage", "algorithm", "model", "tasks", "seed", "steps", "learning rate", "first step",
-          "last step"]  # fmt: skip
+STAGES = ["stage", "algorithm", "model", "tasks", "seed", "steps", "learning rate", "taught",
+          "visits", "first step", "last step"]  # fmt: skip
 
 HELD_OUT_NOTE = (
     "Rollouts of training, over the last 8 steps of a stage. The gap is the share of programs that"
@@ -69,8 +69,16 @@ def _stage(stage: Path, text: str) -> list[str]:
     return [
         stage.name, settings["algorithm"]["name"], settings["policy"]["model"],
         ", ".join(settings["tasks"]["train"]), str(settings["seed"]),
-        str(max((row["step"] for row in rows), default=0)), f"{lr:g}", *ends,
+        str(max((row["step"] for row in rows), default=0)), f"{lr:g}",
+        _last(rows, "rollout/taught_so_far", "{:.1%}"), _last(rows, "rollout/visits", "{:.1f}"),
+        *ends,
     ]  # fmt: skip
+
+
+def _last(rows: Sequence[Mapping[str, float]], name: str, shape: str) -> str:
+    """The last value of a metric in words; empty where no row has it."""
+    values = [row[name] for row in rows if name in row]
+    return shape.format(values[-1]) if values else ""
 
 
 def metrics_rows(path: Path) -> list[dict[str, float]]:

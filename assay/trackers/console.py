@@ -21,6 +21,7 @@ SHOWN = {
     "learn/grad_norm": "grad {:.2g}",
     "loss": "loss {:.3g}",
     "learn/lr": "lr {:.1e}",
+    "rollout/taught_so_far": "taught {:.0%}",
     "reward/pass_rate": "pass {:.1%}",
     "evaluate/pass@1": "evaluation: pass@1 {:.1%}",
     "evaluate/reward": "reward {:.3f}",

@@ -50,7 +50,10 @@ def forecast(plan: Plan, progress: Progress, *, quick: bool = False) -> list[For
         free = shutil.disk_usage(_nearest(Path(plan.stages[0].folder))).free
         stages, estimates = [], []
         for stage in prepare_all(plan, progress=progress):
-            temporary = stage.settings.model_copy(update={"folder": folder, "trackers": ()})
+            tasks = stage.settings.tasks.model_copy(update={"screen": None})
+            temporary = stage.settings.model_copy(
+                update={"folder": folder, "trackers": (), "tasks": tasks}
+            )
             stages.append(with_start(replace(stage, settings=temporary), None))
             progress.phase(f"estimating {temporary.stage}")
             estimated = replace(estimate(stages[-1]), disk_free=free)

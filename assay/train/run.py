@@ -45,6 +45,7 @@ from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.inputs import Digests
 from assay.train.learner import Learner, OpenLearner
+from assay.train.screening import screen_tasks
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
 from assay.types import Metrics, Rollout, Task
 
@@ -258,7 +259,7 @@ async def open_run(
         progress.tokens = lambda: context.engine.tokens_generated
         closing.callback(setattr, progress, "tokens", int)  # else it would keep the engine's model
         closing.callback(setattr, progress, "waiting", str)
-        source = await make_source(stage, policy, context, progress)
+        source = await make_source(stage, policy, context, folder.path, progress)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
         learner = await in_own_thread(
@@ -324,12 +325,18 @@ async def _open_context(
 
 
 async def make_source(
-    stage: Stage, policy: Policy, context: RolloutContext, progress: Progress
+    stage: Stage, policy: Policy, context: RolloutContext, folder: Path, progress: Progress
 ) -> Source:
-    """The source of the samples that the stage's algorithm learns from."""
+    """The source of the samples that the stage's algorithm learns from. `folder` is the stage's."""
     settings, algorithm, tasks = stage.settings, stage.algorithm, stage.tasks
     if algorithm.learns_from == "rollouts":
-        return RolloutSource(settings, tasks, policy, context, algorithm.max_resamples, stage.sets)
+        training = await screen_tasks(
+            settings, tasks, stage.model, stage.inputs, policy, context, folder, progress
+        )
+        return RolloutSource(
+            settings, training.tasks, policy, context, algorithm.max_resamples, stage.sets,
+            training.results,
+        )  # fmt: skip
     if algorithm.file:
         read = ROW_FILES[algorithm.learns_from].read
         rows = read(Path(algorithm.file), tasks, context.prompter)

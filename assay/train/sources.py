@@ -3,19 +3,19 @@
 The number of a step decides which samples it gets.
 """
 
-import random
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import accumulate, chain, pairwise
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from assay.config.sections import RunSettings
 from assay.errors import DataError
+from assay.evaluate.counts import TaskResult
 from assay.maths.seeds import derive
 from assay.policy.load_model import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts, within
@@ -29,8 +29,12 @@ from assay.rollout.samples import (
     token_balance,
 )
 from assay.rollout.stream import GroupStream
+from assay.rollout.task_rates import TaskRates
 from assay.sync import in_own_thread
+from assay.train import choices
+from assay.train.choices import TaskPool
 from assay.train.learner import Learner
+from assay.train.task_order import TaskOrder, draw
 from assay.types import Metrics, Rollout, Sample, Task
 
 T = TypeVar("T")
@@ -134,8 +138,11 @@ class RolloutSource(Source):
         context: RolloutContext,
         max_resamples: int = 0,
         sets: Mapping[str, str] = MappingProxyType({}),
+        screened: Sequence[TaskResult] = (),
     ) -> None:
-        """`sets`: the set of each task by its id."""
+        """`sets`: the set of each task by its id. `screened`: results that tasks begin with, each
+        as the first visit of its task.
+        """
         rollout = self.rollout = settings.rollout
         self.sets = sets
         self.max_resamples = max_resamples
@@ -156,16 +163,25 @@ class RolloutSource(Source):
             self._start_group, per_step=per_step, max_staleness=rollout.max_staleness,
             prefetch=prefetch,
         )  # fmt: skip
+        self.rates = TaskRates()
+        for result in screened:
+            differs = 0 < result.passed < result.samples
+            self.rates.visit(result.id, result.passed, result.samples, differs)
+        chance = choices.build(settings.tasks.choice)(TaskPool(self.tasks, self.rates))
+        self.order = TaskOrder(len(self.tasks), self.seed("tasks"), chance)
         self.sync_seconds = 0.0
 
     @property
     def position(self) -> dict[str, Any]:
-        """The position of the stream of groups."""
-        return self.stream.position
+        """The position of the stream of groups, of the order of tasks, and the tasks' rates."""
+        positions = {"rates": self.rates.position, "order": self.order.position}
+        return self.stream.position | positions
 
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
-        self.stream.resume(**position)
+        self.stream.resume(position["next"], position["open"])
+        self.rates.resume(position["rates"])
+        self.order.resume(position["order"])
 
     def longest(self, tokens: int) -> list[Sample]:
         """Completions of `rollout.max_tokens` tokens for the longest prompts."""
@@ -203,12 +219,15 @@ class RolloutSource(Source):
         groups: list[list[Rollout]] = []
         usable: list[list[Rollout]] = []
         while len(usable) < count and rounds <= self.max_resamples:
-            groups += [group.rollouts for group in await self.stream.take(count - len(usable))]
+            finished = await self.stream.take(count - len(usable))
+            self.order.close(group.number for group in finished)
+            groups += [group.rollouts for group in finished]
             usable = [group for group in groups if self.is_usable(group)]
             rounds += 1
         learnable = [group if self.is_usable(group) else [] for group in groups]
         samples = to_samples(learnable, self.rollout.max_tokens)
         metrics = describe(groups) | token_balance(groups, learnable) | staleness(groups, step)
+        metrics |= self.rates.observe(groups)
         metrics |= describe_held_out(groups, self.context.held_out, self.sets)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
         return StepData(samples, metrics, groups)
@@ -236,9 +255,9 @@ class RolloutSource(Source):
             **self.context.engine.metrics,
         }
 
-    async def _start_group(self, number: int) -> list[Rollout]:
-        prompted_task = draw(self.tasks, 1, number, self.seed("tasks"))[0]
-        return await group(
+    def _start_group(self, number: int) -> Coroutine[None, None, list[Rollout]]:
+        prompted_task = self.tasks[self.order.task_of(number)]
+        return group(
             prompted_task, self.rollout.group_size, self.context, self.seed("sample", number)
         )
 
@@ -255,16 +274,3 @@ def in_shares(items: Sequence[T], sets: Sequence[str], settings: RunSettings) ->
     ends = [int(end / min(each) + 1e-6) for end in accumulate(each, initial=0.0)]
     counts = (after - before for before, after in pairwise(ends))
     return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]
-
-
-def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:
-    """`count` items for step `step`, from an order of all items that is shuffled in each epoch."""
-    places = (divmod(place, len(items)) for place in range(step * count, (step + 1) * count))
-    return [items[_order(len(items), seed, epoch)[place]] for epoch, place in places]
-
-
-@lru_cache(maxsize=8)
-def _order(count: int, seed: int, epoch: int) -> list[int]:
-    order = list(range(count))
-    random.Random(derive(seed, epoch)).shuffle(order)
-    return order

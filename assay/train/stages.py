@@ -226,7 +226,8 @@ async def _run_stage(stage: Stage, progress: Progress, make_learner: OpenLearner
 def _require_run(run_folder: Path) -> None:
     """Raises SettingsError where --fresh would delete a folder that is not a run."""
     other = run_folder.exists() and any(path.name != LOCK for path in run_folder.iterdir())
-    marks = [*run_folder.glob("*/config.toml"), *run_folder.glob("*/start/config.json")]
+    names = ("config.toml", "start/config.json", "screen/screen.json")
+    marks = [file for name in names for file in run_folder.glob(f"*/{name}")]
     if other and not marks:
         raise SettingsError(
             f"--fresh would delete {run_folder}, which is not a run; choose another --name"

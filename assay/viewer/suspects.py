@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from assay.maths.rewards import MIN_STD
 from assay.types import Verdict
 from assay.viewer.rollout_index import LISTED, PLACES, RolloutFiles, RolloutFilter, row_keys
 
@@ -122,11 +123,24 @@ def passes_by_task(table: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def tasks(table: pa.Table) -> list[dict[str, Any]]:
-    """Each task with the steps that had it: step, passed and judged rollouts, mean reward."""
+    """Each task with the steps that had it: step, passed and judged rollouts, mean reward, and
+    whether rewards of a group differed, so that it taught.
+    """
     by_task: dict[str, list[list[Any]]] = {}
-    for task, *numbers in _passes(table, "task_id", "step"):
-        by_task.setdefault(task, []).append(numbers)
+    taught = _taught(table)
+    for task, step, *numbers in _passes(table, "task_id", "step"):
+        by_task.setdefault(task, []).append([step, *numbers, (task, step) in taught])
     return [{"task_id": task, "steps": steps} for task, steps in by_task.items()]
+
+
+def _taught(table: pa.Table) -> set[tuple[str, int]]:
+    """The tasks and steps with a group whose rewards differ."""
+    texts = {"task_id": pc.cast(table["task_id"], pa.string())}
+    columns = {name: table[name] for name in ("step", "group", "reward")} | texts
+    groups = pa.table(columns).group_by([*columns.keys() - {"reward"}])
+    spread = groups.aggregate([("reward", "stddev")])
+    spread = spread.filter(pc.greater_equal(spread["reward_stddev"], MIN_STD))
+    return {(row["task_id"], row["step"]) for row in rows(spread, ("task_id", "step"))}
 
 
 def _passes(table: pa.Table, *by: str) -> list[list[Any]]:

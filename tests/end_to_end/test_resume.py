@@ -175,6 +175,54 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_t
         ).read_text()
 
 
+CHOSEN = """
+[tasks.screen]
+samples = 2
+first = 1
+at_least = 0
+at_most = 2
+[tasks.choice]
+name = "retire"
+visits = 1
+returns = 0.3
+"""
+"""This model solves nothing: the screen keeps all, and a task rests once it was visited."""
+
+
+@pytest.mark.long
+def test_a_run_that_chooses_tasks_by_their_rates_is_killed_and_goes_on_to_the_bit(
+    tmp_path: Path,
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        folder.mkdir()
+        prepare(folder, COMMON + CHOSEN)
+    train(whole)
+    screen = Path("grpo/screen")
+    samples = killed / RUN / screen / "samples.jsonl"
+    draw = random.Random("kills of choices")
+    moments: list[Callable[[], bool]] = [
+        lambda: samples.exists() and samples.read_text().count("\n") > 2,
+        *(partial(is_tracked, killed, "grpo", step) for step in (2, 5, 9)),
+        partial(is_saved, killed, "grpo", 11),
+    ]
+    for ready in moments:
+        assert kill_when(killed, ready, signal.SIGKILL, draw.uniform(0, 0.2)) == -signal.SIGKILL
+    train(killed)
+    assert numbers(killed, "grpo") == numbers(whole, "grpo")
+    assert state(killed, "grpo") == state(whole, "grpo")
+    results = [json.loads((folder / RUN / screen / "screen.json").read_text())
+               for folder in (whole, killed)]  # fmt: skip
+    assert results[0]["results"] == results[1]["results"]
+    positions = [
+        json.loads((folder / RUN / "grpo/checkpoints/step_000013/assay/source.json").read_text())
+        for folder in (whole, killed)
+    ]
+    assert positions[0] == positions[1]
+    assert positions[0]["order"]["place"] > 13 * 4, "some were passed over"
+    assert len(positions[0]["rates"]["tasks"]) == 10
+
+
 @pytest.mark.long
 def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(
     tmp_path: Path, undisturbed: Path

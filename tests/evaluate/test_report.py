@@ -258,14 +258,17 @@ def test_the_report_of_a_run_has_its_model_algorithm_settings_versions_and_times
 ) -> None:
     (tmp_path / "grpo").mkdir()
     (tmp_path / "grpo/config.toml").write_text(STAGE)
-    rows = '{"step": 1, "time": 1700000000.5}\n{"step": 2, "time": 1700003600.0}\n'
+    rows = (
+        '{"step": 1, "time": 1700000000.5, "rollout/taught_so_far": 0.5, "rollout/visits": 1.0}\n'
+        '{"step": 2, "time": 1700003600.0, "rollout/taught_so_far": 0.687, "rollout/visits": 1.2}\n'
+    )
     (tmp_path / "grpo/metrics.jsonl").write_text(rows)
     (tmp_path / "stages.png").touch()
     write_report(tmp_path, [])
     text = (tmp_path / "report.md").read_text()
     assert (
-        "| grpo | grpo | start | drills:train, mbpp | 3 | 2 | 1e-05 | 2023-11-14 22:13:20"
-        " | 2023-11-14 23:13:20 |"
+        "| grpo | grpo | start | drills:train, mbpp | 3 | 2 | 1e-05 | 68.7% | 1.2"
+        " | 2023-11-14 22:13:20 | 2023-11-14 23:13:20 |"
     ) in text
     assert f"torch {version('torch')}" in text
     assert "\n![stages](stages.png)\n" in text

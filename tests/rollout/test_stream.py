@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from assay.rollout.stream import FinishedGroup, GroupStream
-from assay.train.sources import draw
+from assay.train.task_order import draw
 from assay.types import Rollout
 
 

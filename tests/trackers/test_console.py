@@ -19,6 +19,7 @@ STEP = {
     "rollout/truncated": 1.0,
     "rollout/entropy": 0.4123,
     "rollout/length": 118.4,
+    "rollout/taught_so_far": 0.687,
     "learn/kl_engine": 2.1e-4,
     "learn/grad_norm": 0.3125,
     "learn/lr": 3e-4,
@@ -52,8 +53,8 @@ def test_a_line_holds_the_metrics_that_matter_and_is_never_wrapped_or_styled(
     lines(200, Clock()).track(12, STEP)
     assert (
         capsys.readouterr().out
-        == f"demo/grpo step 12/200  {SEVEN}  pass 41.3%  tokens 118  generate 3.1 s  judge 0.4 s"
-        "  learn 1.2 s\n"
+        == f"demo/grpo step 12/200  {SEVEN}  taught 69%  pass 41.3%  tokens 118  generate 3.1 s"
+        "  judge 0.4 s  learn 1.2 s\n"
     )
 
 
@@ -66,7 +67,7 @@ def test_the_loss_is_shown_only_where_nothing_is_rewarded(
 
 @pytest.mark.parametrize(
     ("columns", "shown"),
-    [(80, ""), (120, "  pass 41.3%  tokens 118  generate 3.1 s")],
+    [(80, ""), (120, "  taught 69%  pass 41.3%  tokens 118")],
 )
 def test_under_the_bar_are_as_many_metrics_as_fit_the_seven_of_health_first(
     monkeypatch: pytest.MonkeyPatch, columns: int, shown: str

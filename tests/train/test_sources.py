@@ -23,8 +23,9 @@ from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.rollout.labels import read_labels
 from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
-from assay.train.sources import DatasetSource, RolloutSource, StepData, draw
+from assay.train.sources import DatasetSource, RolloutSource, StepData
 from assay.train.stages import prepare
+from assay.train.task_order import draw
 from assay.types import Check, Message, Sample, Task
 from tests.policies import TASKS, run_settings, tiny_policy
 from tests.policy.test_chat import CHATML, chat_of

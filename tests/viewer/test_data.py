@@ -274,10 +274,14 @@ def test_nothing_in_a_run_is_written(answers: ViewerAnswers, tmp_path: Path) -> 
     assert {str(one): one.stat().st_mtime_ns for one in tmp_path.rglob("*")} == before
 
 
-def test_a_task_has_its_passes_and_rewards_by_step(answers: ViewerAnswers) -> None:
+def test_a_task_has_its_passes_and_rewards_by_step_and_whether_they_differed(
+    answers: ViewerAnswers,
+) -> None:
     first, second = answers.tasks(FILES)
-    assert first == {"task_id": "set/a", "steps": [[step, 1, 2, 0.5] for step in (1, 2, 3)]}
-    assert second == {"task_id": "set/b", "steps": [[step, 0, 1, 0.0] for step in (1, 2, 3)]}
+    taught = [[step, 1, 2, 0.5, True] for step in (1, 2, 3)]  # rewards 1 and 0
+    assert first == {"task_id": "set/a", "steps": taught}
+    flat = [[step, 0, 1, 0.0, False] for step in (1, 2, 3)]  # one reward
+    assert second == {"task_id": "set/b", "steps": flat}
 
 
 def test_curves_of_a_metric_know_the_runs_of_one_recipe(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ const CURVES = [
   ["seconds by part", "time/"],
   ["loss", ["loss"]],
   ["cut off, zero variance", ["rollout/truncated", "rollout/zero_variance_groups"], shares],
+  ["sampled tokens that taught", ["rollout/taught", "rollout/taught_so_far"], shares],
   ["gap of held-out checks", "held_out/gap/", shares],
   ["gradient norm", ["learn/grad_norm"]],
   ["learning rate", ["learn/lr"], { exact: true }],

@@ -6,8 +6,7 @@ import { Plot, Spark, percent } from "./plot.js";
 import { plain } from "./text.js";
 
 const DRAWN = 200;
-const rate = ([, passed, judged]) => passed / judged;
-const last = (list) => list[list.length - 1];
+const rate = ([, passed, judged]) => passed / judged, last = (list) => list[list.length - 1];
 const ORDERS = {
   "changed most": (a, b) => b.change - a.change,
   "solved least": (a, b) => a.share - b.share,
@@ -15,15 +14,14 @@ const ORDERS = {
   "seen most": (a, b) => b.steps.length - a.steps.length,
 };
 
-const KEYS = {
-  task: (one) => one.task_id, first: (one) => rate(one.steps[0]), last: (one) =>
-    rate(last(one.steps)), passed: (one) => one.share, steps: (one) => one.steps.length,
-};
+const KEYS = { task: (one) => one.task_id, first: (one) => rate(one.steps[0]), last: (one) =>
+  rate(last(one.steps)), passed: (one) => one.share, steps: (one) => one.steps.length, taught:
+  (one) => one.taught };
 
 function counted(one) {
   const [passed, judged] = one.steps.reduce(([a, b], [, p, n]) => [a + p, b + n], [0, 0]);
-  return { ...one, passed, judged, share: passed / judged,
-    change: Math.abs(rate(last(one.steps)) - rate(one.steps[0])) };
+  return { ...one, passed, judged, share: passed / judged, taught: one.steps.filter((it) => it[4])
+    .length, change: Math.abs(rate(last(one.steps)) - rate(one.steps[0])) };
 }
 
 export function Tasks({ run, stage, kind, task, theme }) {
@@ -52,7 +50,7 @@ export function Tasks({ run, stage, kind, task, theme }) {
     </div>
     ${error && html`<p class="problem">${error}</p>`}
     ${task && data && html`<p class="note">task ${plain(task)} is not in this stage</p>`}
-    <table><thead><tr>${head("task")}<th>pass rate by step</th>
+    <table><thead><tr>${head("task")}<th>pass rate by step</th>${head("taught")}
       ${head("first", "number")}${head("last", "number")}${head("passed", "number")}
       ${head("steps", "number")}</tr></thead>
       <tbody>${all.slice(0, DRAWN).map((it) => html`<tr key=${it.task_id}>
@@ -60,6 +58,8 @@ export function Tasks({ run, stage, kind, task, theme }) {
           >${plain(it.task_id)}</a></td>
         <td><${Spark} values=${it.steps.map(rate)}
           label=${`pass rate of ${plain(it.task_id)}`} /></td>
+        <td class="strip" title=${`${it.taught} of ${it.steps.length} steps taught`}>${it.steps
+          .slice(-24).map((step) => html`<i class=${step[4] ? "taught" : "flat"} />`)}</td>
         <td class="number">${percent(rate(it.steps[0]))}</td>
         <td class="number">${percent(rate(last(it.steps)))}</td>
         <td class="number">${it.passed}/${it.judged}</td>
