@@ -228,8 +228,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--hostiles", type=int, default=20)
     parser.add_argument("--hostile", choices=("reading", "programs", "all"), default="all")
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--pause", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--pause", type=float, default=5)
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     command = [sys.executable, "-m", "assay", "serve", "--port", "0", "--cpu-seconds", "1"]
