@@ -60,8 +60,7 @@ export function Rollout({ data, place, run, bare }) {
 function Usage({ turns, seconds }) {
   const sum = (pick) => turns.reduce((all, turn) => all + (pick(turn) || 0), 0);
   const count = (value) => value.toLocaleString("en");
-  const read = sum((turn) => turn.prompt_length);
-  const cpu = sum((turn) => turn.cpu_seconds);
+  const [read, cpu] = [(turn) => turn.prompt_length, (turn) => turn.cpu_seconds].map(sum);
   return html`<span class="muted usage">${read > 0 && `${count(read)} tokens read, `}${count(sum(
     (turn) => turn.length))} written in ${turns.length} ${turns.length > 1 ? "turns" : "turn"}${
     seconds > 0 && `, ${seconds.toFixed(1)} s`}${
