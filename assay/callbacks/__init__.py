@@ -1,8 +1,9 @@
 """Callbacks: functions that look at each step of a stage, and may end the stage."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,15 @@ class StageHistory:
         self.steps[-1] |= metrics
         self.groups = groups
 
+    def resume(self, rows: Iterable[Metrics]) -> None:
+        """Add the lines of a metrics.jsonl."""
+        for row in rows:
+            self.add(int(row["step"]), {name: row[name] for name in row if name != "time"})
+
     def values(self, metric: str) -> list[float]:
-        """The values of a metric, of the steps that have it."""
-        return [step[metric] for step in self.steps if metric in step]
+        """The finite values of a metric, of the steps that have it."""
+        values = (step[metric] for step in self.steps if metric in step)
+        return [value for value in values if isfinite(value)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -400,6 +400,11 @@ class RunSettings(Section):
                 " `engine.dtype = 'policy'`"
             )
         self._require_all()
+        if self.callbacks and "jsonl" not in self.trackers:
+            raise ValueError(
+                '`callbacks` need "jsonl" in `trackers`: a resumed run reads there what the steps'
+                " before it gave"
+            )
         if self.steps is not None and self.epochs is not None:
             raise ValueError("write either `steps` or `epochs`")
         if not isinstance(self.algorithm["name"], str):

@@ -36,10 +36,12 @@ def read_steps(file: Path) -> list[Metrics]:
 
 
 def events_of(folder: Path) -> list[dict[str, Any]]:
-    """The events in the events.jsonl of a stage; none if there is no file."""
+    """The events in the events.jsonl of a stage, without half a line that a killed trainer left;
+    none if there is no file.
+    """
     file = folder / "events.jsonl"
     lines = source_lines(read_bytes(file).decode()) if file.exists() else []
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines if _step(line) < inf]
 
 
 def has_ended(events: Iterable[Mapping[str, Any]], step: int) -> bool:

@@ -38,7 +38,7 @@ from assay.os_errors import PATH_ERRORS, advice, error_number  # fmt: skip
 from assay.policy.checkpoints import best_of, list_files, newest_whole, require_whole
 from assay.prompts import CARD
 from assay.registry import one_line
-from assay.trackers.jsonl import ENDED, append_event, events_of, has_ended
+from assay.trackers.jsonl import ENDED, append_event, events_of, has_ended, keep_steps
 from assay.train.inputs import Digests, changed_inputs
 from assay.train.learner import Learner
 from assay.train.sources import Source
@@ -141,8 +141,19 @@ class StageFolder:
 
     def note_end(self, done: int, reason: str) -> None:
         """Keep as an event that the stage has ended after `done` steps, before its last one."""
-        if not has_ended(events_of(self.path), done):
+        if not self.was_ended(done):
             append_event(self.path, done, ENDED, reason)
+
+    def was_ended(self, done: int) -> bool:
+        """Whether a callback has ended the stage after `done` steps."""
+        return has_ended(events_of(self.path), done)
+
+    def end_of(self, done: int, steps: int) -> int:
+        """After how many steps the stage ends: `done` where a callback has ended it there, and
+        callbacks and length are as they were; else `steps`.
+        """
+        again = any(_within(key, ("callbacks", *LENGTH)) for key in self._changed())
+        return done if self.was_ended(done) and not again else steps
 
     def check_inputs(self, inputs: Digests) -> None:
         """Raises SettingsError that names what has changed since the checkpoints were made, of
@@ -201,12 +212,15 @@ class StageFolder:
             with suppress(OSError):  # there is none, or logs of an engine are in it
                 self.path.rmdir()
 
-    def open(self) -> None:
-        """Create the folder, or clean up after a killed trainer; write the current settings."""
+    def open(self, done: int) -> None:
+        """Create the folder, or clean up after a trainer that was killed after `done` saved steps;
+        write the current settings.
+        """
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.path)
         remove_leftovers(self.checkpoints)
         self._prune()
+        keep_steps(self.path / "metrics.jsonl", done)
         write_atomically(self.saved, dump(self.settings, self.path))
 
     def forget_unsaved(self) -> None:

@@ -169,8 +169,9 @@ class StageRun:
         self.end_if_asked(step + 1)
 
     def end_if_asked(self, done: int) -> None:
-        """Make the stage end after `done` steps where a callback says so."""
-        if 0 < done < self.steps and (reason := self.stage.callbacks(self.history)):
+        """Ask the callbacks; make the stage end after `done` steps where one says so."""
+        reason = self.stage.callbacks(self.history)
+        if reason and 0 < done < self.steps:
             self.steps = done
             self.folder.note_end(done, reason)
             self.progress.say(
@@ -266,9 +267,10 @@ async def open_run(
             make_learner, settings, stage.algorithm, policy, steps, source.temperature
         )
         done = await in_own_thread(folder.restore, learner, source)
-        if changes := folder.note_changes(done, steps):
+        end = folder.end_of(done, steps)
+        if changes := folder.note_changes(done, end):
             progress.say(f"{settings.stage}: {changes}", result=True)
-        folder.open()
+        folder.open(done)
         if changes := folder.note_inputs(stage.inputs, done):
             progress.say(f"{settings.stage}: {changes}", result=True)
         tracker = open_trackers(
@@ -276,14 +278,13 @@ async def open_run(
             tokens=partial(vocabulary, policy.chat.tokenizer) if stage.generates else None,
         )  # fmt: skip
         closing.callback(tracker.close)
-        history = StageHistory(settings.stage, folder.path, steps)
-        for row in read_steps(folder.path / "metrics.jsonl"):
-            history.add(int(row.pop("step")), row)
+        history = _history_of(folder, steps)
         run = StageRun(
-            stage, folder, learner, source, context, tracker, evaluation, steps, done, done,
+            stage, folder, learner, source, context, tracker, evaluation, end, done, done,
             progress, history,
         )  # fmt: skip
-        run.end_if_asked(done)
+        if done < end and folder.was_ended(done):
+            run.end_if_asked(done)  # by other callbacks, or in a longer stage
         closing.enter_context(_stopping_on_signals(run))
         try:
             yield run
@@ -293,6 +294,13 @@ async def open_run(
             raise folder.explain_stop(error) from error
         except OSError as error:
             raise folder.explain_disk(error) from error
+
+
+def _history_of(folder: StageFolder, steps: int) -> StageHistory:
+    """The steps of the stage so far, of `steps` in all."""
+    history = StageHistory(folder.settings.stage, folder.path, steps)
+    history.resume(read_steps(folder.path / "metrics.jsonl"))
+    return history
 
 
 async def _open_context(

@@ -6,14 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from assay import callbacks
 from assay.callbacks import Callbacks, StageHistory
 from assay.callbacks.stop_early import stop_early
 from assay.config.load_settings import load_plan
 from assay.errors import SettingsError, UserError
+from assay.trackers.jsonl import read_steps
+from assay.train.folder import StageFolder
+from assay.train.run import StageRun
 from assay.train.stages import PlanOutcome, run_plan
 from assay.viewer.folders import RunsFolder
+from tests.policies import run_settings
 
 PLUGIN = '''
 """Ends a stage at a step, and writes down what it reads."""
@@ -23,11 +28,11 @@ from assay.callbacks import StageHistory, callback
 
 @callback
 def ends_at(history: StageHistory, *, step: int) -> str:
-    """Ends a stage at a step."""
+    """Ends a stage at a step, if it has rollouts."""
     with open(history.folder.parent / "asked.txt", "a") as file:
         steps, groups = [int(row["step"]) for row in history.steps], len(history.groups)
         file.write(f"{history.stage} {steps} {groups} {history.total_steps}\\n")
-    return "it is enough" if history.steps[-1]["step"] >= step else ""
+    return "it is enough" if history.groups and history.steps[-1]["step"] >= step else ""
 '''
 PLAN = """
 trackers = ["jsonl"]
@@ -105,7 +110,7 @@ def test_a_callback_ends_its_stage_which_is_saved_and_evaluated_and_the_next_one
     event = json.loads((stage / "events.jsonl").read_text())
     assert (event["event"], event["step"], event["text"]) == ("ended", 2, "ends_at: it is enough")
     asked = (tmp_path / "runs/run/asked.txt").read_text().splitlines()
-    assert asked == ["first [1] 2 6", "first [1, 2] 2 6"]
+    assert asked == ["first [1] 2 6", "first [1, 2] 2 6", "first [1, 2] 0 6"]
 
 
 def test_the_same_command_again_leaves_an_ended_stage_as_it_is(
@@ -116,6 +121,53 @@ def test_the_same_command_again_leaves_an_ended_stage_as_it_is(
     before = (stage / "metrics.jsonl").read_text(), (stage / "events.jsonl").read_text()
     assert run(tmp_path, plugin).finished
     assert ((stage / "metrics.jsonl").read_text(), (stage / "events.jsonl").read_text()) == before
+
+
+def test_a_stage_that_ended_takes_no_other_rate(tmp_path: Path, plugin: Path) -> None:
+    run(tmp_path, plugin)
+    with pytest.raises(SettingsError, match=r"made with other settings \(optimizer\.lr"):
+        run(tmp_path, plugin, "--stages.first.optimizer.lr", "0.5")
+
+
+def test_a_stage_that_was_killed_before_its_last_evaluation_makes_it_and_takes_no_more_steps(
+    tmp_path: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageRun, "evaluate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, plugin)
+    stage = tmp_path / "runs/run/first"
+    with (stage / "events.jsonl").open("a") as file:
+        file.write('{"step": 2, "ev')  # half a line
+    assert run(tmp_path, plugin).finished
+    rows = [json.loads(line) for line in (stage / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert "evaluate/pass@1" in rows[-1]
+
+
+def test_a_resumed_callback_reads_the_steps_that_are_saved_and_no_others(tmp_path: Path) -> None:
+    stage = StageFolder(run_settings(name="r", stage="s", folder=str(tmp_path)))
+    stage.path.mkdir(parents=True)
+    metrics = stage.path / "metrics.jsonl"
+    metrics.write_text('{"step": 1, "time": 9, "a": 1}\n{"step": 2, "time": 9, "a": 2}\n{"st')
+    stage.open(1)
+    history = StageHistory("s", stage.path, 5)
+    history.resume(read_steps(metrics))
+    assert history.steps == [{"step": 1, "a": 1}]
+
+
+def test_callbacks_without_the_tracker_that_keeps_the_steps_are_refused() -> None:
+    with pytest.raises(ValidationError, match='need "jsonl" in `trackers`'):
+        run_settings(callbacks={"stop_early": {}}, trackers=["console"])
+
+
+def test_values_that_are_not_finite_are_none() -> None:
+    assert history_of(float("nan"), 0.5, float("inf"), 0.25).values("reward/pass_rate") == [
+        0.5, 0.25,
+    ]  # fmt: skip
 
 
 def test_a_stage_that_ended_goes_on_where_its_callback_says_so_later(
