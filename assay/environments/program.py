@@ -10,6 +10,7 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 from typing import IO, Literal
@@ -87,6 +88,16 @@ async def program(
         conversation.submit(text)
     elif program_text := extract.program(conversation.task, text):
         conversation.submit(program_text)
+
+
+@cache
+def warn_of_no_answer(name: str) -> None:
+    """Log, for the first rollout of which that is so, that its agent left no answer."""
+    log.warning(
+        "an agent left no file %r in its work folder, so there is no program to judge: it is"
+        " environment.answer; this is said once",
+        name,
+    )
 
 
 def require_command(command: Sequence[str] | str) -> None:
@@ -216,6 +227,7 @@ def read_answer(work: Path, name: str) -> str:
         with opened(work / name) as file:
             data = file.read(OUTPUT_BYTES + 1)
     except (OSError, DataError):
+        warn_of_no_answer(name)
         return ""
     if len(data) > OUTPUT_BYTES:
         log.warning("an agent's answer is longer than %d bytes: it is none", OUTPUT_BYTES)

@@ -220,6 +220,16 @@ def test_an_answer_that_is_too_long_is_no_program_and_a_line_says_so(
     assert "bytes" in caplog.text
 
 
+def test_of_an_agent_that_leaves_no_answer_a_line_says_once_which_file_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        rollout, _ = act(tmp_path, WRITES, RIGHT, answer="elsewhere.py")
+        assert rollout.execution
+        assert rollout.execution.verdict is Verdict.NO_CODE
+    assert caplog.text.count("left no file 'elsewhere.py'") == 1
+
+
 def test_an_agent_that_writes_without_end_is_ended_and_judged_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
