@@ -26,7 +26,7 @@ from assay.syntax_trees import parse_alone
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 KINDS = {
-    "algorithms": "algorithm", "callbacks": "callback", "engines": "engine",
+    "algorithms": "algorithm", "callbacks": "callback", "choices": "choice", "engines": "engine",
     "environments": "environment", "languages": "language",
     "rewards": "reward", "tasks": "task set",
 }  # fmt: skip
@@ -256,8 +256,8 @@ def load_plugins(paths: Iterable[str | Path], beside: Path = Path()) -> None:
             del sys.modules[name]
             raise SettingsError(
                 f"plug-in {path!r} registers nothing; it should hold a function under @reward,"
-                " @algorithm(...), @callback, @engine, @environment or @task_set, a language(...),"
-                " or a Kind"
+                " @algorithm(...), @callback, @choice, @engine, @environment or @task_set, a"
+                " language(...), or a Kind"
             )
 
 

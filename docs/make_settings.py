@@ -14,12 +14,12 @@ from pydantic.fields import FieldInfo
 from assay.algorithms import algorithms
 from assay.algorithms.shared_settings import PolicyGradientSettings
 from assay.callbacks import callbacks
+from assay.choices import choices
 from assay.config.messages import section_of
 from assay.config.sections import RunSettings
 from assay.environments import environments
 from assay.registry import shipped
 from assay.rewards import rewards
-from assay.train.choices import choices
 
 HEAD = """# Settings
 
@@ -146,7 +146,7 @@ def render() -> str:
     )
     parts += [
         f"- `{name}` ({_parameters(choices[name])}): {_help(choices[name])}\n"
-        for name in shipped("assay.train.choices", "choice")
+        for name in shipped("assay.choices", "choice")
     ]
     return "".join(parts)
 

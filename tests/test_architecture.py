@@ -26,8 +26,8 @@ LAYERS = [
     "progress", "http", "endpoint_answers", "endpoint", "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "judges", "check", "prompts", "extract", "make_tasks",
-    "policy", "rewards", "callbacks", "environments", "demonstrate", "engines", "agents", "rollout",
-    "algorithms", "trackers", "evaluate", "train", "distributed",
+    "policy", "rewards", "callbacks", "environments", "demonstrate", "engines", "agents",
+    "rollout", "choices", "algorithms", "trackers", "evaluate", "train", "distributed",
     "doctor", "endpoint_check", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {

@@ -231,6 +231,7 @@ def _require_names(plan: Plan, settings: RunSettings) -> None:
         ("environments", ("environment", "name"), settings.environment.get("name")),
         *(("rewards", ("rewards", name), name) for name in settings.rewards),
         *(("callbacks", ("callbacks", name), name) for name in settings.callbacks),
+        ("choices", ("tasks", "choice", "name"), settings.tasks.choice.get("name", "uniform")),
         *_task_sets(("tasks", "train"), settings.tasks.train),
         *_task_sets(("evaluate", "tasks"), settings.evaluate.tasks if settings.evaluate else ()),
     ]

@@ -66,6 +66,7 @@ async def sample_until_decided(
 
     def keep(row: SampleRow | LostSample) -> None:
         if isinstance(row, SampleRow):
+            lost.pop((row.task_id, row.sample), None)  # as it was in an earlier round
             file.append(row)
         else:
             lost[row.task_id, row.sample] = row

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
+from assay import choices
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.environments import repository_tests
@@ -17,7 +18,6 @@ from assay.policy.load_model import pick_device
 from assay.policy.onednn import has_bfloat16
 from assay.policy.source import ModelFacts
 from assay.rollout.row_files import ROW_FILES
-from assay.train import choices
 from assay.types import Sample, Task
 
 log = logging.getLogger(__name__)
@@ -73,8 +73,7 @@ def _errors(
     if settings.tasks.weights and learns_from in ROW_FILES:
         yield f"tasks.weights has no effect on a file of {learns_from}; leave it out"
     if learns_from == "rollouts":
-        if settings.tasks.choice:
-            choices.build(settings.tasks.choice)
+        choices.build(settings.tasks.choice)
         if tasks and len(unpaid_tasks(settings, tasks)) == len(tasks):
             yield (
                 f"every reward would be 0: a program could forge each pass of the {len(tasks)}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.config.evaluation import EvaluationRun
-from assay.config.sections import EvaluateSettings, RunSettings, ScreenSettings
+from assay.config.sections import EvaluateSettings, PolicySettings, RunSettings, ScreenSettings
 from assay.errors import DataError, MachineError
 from assay.evaluate.counts import TaskResult
 from assay.evaluate.protocol import hash_of, identity, setup_of
@@ -61,7 +61,8 @@ async def screen_tasks(
     )  # fmt: skip
     key = _key_of(settings, evaluation, model, inputs, context, prompts)
     stored = saved_table(file)
-    if stored.get("key") != key:
+    has_learned = "results" in stored and any((folder / "checkpoints").glob("step_*"))
+    if stored.get("key") != key and not has_learned:  # else tasks would change under its steps
         remove(file.parent)
         stored = {"key": key}
         write_atomically(file, json.dumps(stored))
@@ -121,8 +122,11 @@ def _key_of(
     context: RolloutContext, prompts: Sequence[PromptedTask],
 ) -> str:  # fmt: skip
     """Identifies everything that the result of the screen depends on, by content."""
+    whatever = {"gradient_checkpointing": PolicySettings().gradient_checkpointing}
+    policy = settings.policy.model_copy(update=whatever)  # of the learner alone
+    evaluation = evaluation.model_copy(update={"tasks": ("",)})  # their contents are in the prompts
     run = EvaluationRun(
-        seed=settings.seed, policy=settings.policy, engine=settings.engine, evaluate=evaluation,
+        seed=settings.seed, policy=policy, engine=settings.engine, evaluate=evaluation,
         judge=settings.judge, environment=settings.environment,
     )  # fmt: skip
     digest = model.digest

@@ -13,6 +13,8 @@ from itertools import accumulate, chain, pairwise
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
+from assay import choices
+from assay.choices import TaskPool
 from assay.config.sections import RunSettings
 from assay.errors import DataError
 from assay.evaluate.counts import TaskResult
@@ -31,8 +33,6 @@ from assay.rollout.samples import (
 from assay.rollout.stream import GroupStream
 from assay.rollout.task_rates import TaskRates
 from assay.sync import in_own_thread
-from assay.train import choices
-from assay.train.choices import TaskPool
 from assay.train.learner import Learner
 from assay.train.task_order import TaskOrder, draw
 from assay.types import Metrics, Rollout, Sample, Task
@@ -180,8 +180,11 @@ class RolloutSource(Source):
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
         self.stream.resume(position["next"], position["open"])
-        self.rates.resume(position["rates"])
-        self.order.resume(position["order"])
+        if "order" in position:
+            self.rates.resume(position["rates"])
+            self.order.resume(position["order"])
+        else:  # of a run that an earlier version began: groups had the tasks of their numbers
+            self.order.resume_uniform(position["next"], position["open"])
 
     def longest(self, tokens: int) -> list[Sample]:
         """Completions of `rollout.max_tokens` tokens for the longest prompts."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from assay.choices import Chance
+from assay.errors import UserError
 from assay.maths.seeds import derive
-from assay.train.choices import Chance
+from assay.registry import place_of
 
 T = TypeVar("T")
 
@@ -48,13 +50,29 @@ class TaskOrder:
         likeliest, highest = 0, -1.0
         for _ in range(2 * self.count):  # wherever they begin, each task has a turn in them
             turn, self.place = self.place, self.place + 1
-            task = draw(range(self.count), 1, turn, self.seed)[0]
-            chance = self.chance(task, number)
-            if chance >= 1 or random.Random(derive(self.seed, "chance", turn)).random() < chance:
+            task = self._turn(turn)
+            chance = self._chance(task, number)
+            if chance >= 1:
+                return task
+            if chance and random.Random(derive(self.seed, "chance", turn)).random() < chance:
                 return task
             if chance > highest:
                 likeliest, highest = task, chance
         return likeliest
+
+    def _turn(self, turn: int) -> int:
+        """Which task's turn it is."""
+        return draw(range(self.count), 1, turn, self.seed)[0]
+
+    def _chance(self, task: int, number: int) -> float:
+        """What the choice says. Raises UserError where that is no chance."""
+        chance = self.chance(task, number)
+        if not isinstance(chance, int | float) or not 0 <= chance <= 1:
+            raise UserError(
+                f"{place_of(self.chance)}the choice of tasks gave {chance!r}; it must give a number"
+                " from 0 to 1"
+            )
+        return chance
 
     @property
     def position(self) -> dict[str, Any]:
@@ -65,6 +83,13 @@ class TaskOrder:
         """Continue from a `position`."""
         self.place = position["place"]
         self.open = {number: task % self.count for number, task in position["open"]}
+
+    def resume_uniform(self, groups: int, open_groups: Iterable[int]) -> None:
+        """Continue where every task was taken in its turn, after so many groups, some still
+        open.
+        """
+        self.place = groups
+        self.open = {number: self._turn(number) for number in open_groups}
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:

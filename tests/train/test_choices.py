@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from assay.errors import DataError, SettingsError
+from assay import choices
+from assay.choices import TaskPool
+from assay.errors import DataError, SettingsError, UserError
 from assay.rollout.attempt import PromptedTask
 from assay.rollout.task_rates import TaskRates
-from assay.train import choices
-from assay.train.choices import TaskPool
 from assay.train.task_order import TaskOrder, draw
 from assay.types import Task
 
@@ -161,11 +161,26 @@ def test_an_order_goes_on_from_a_position_and_open_groups_keep_their_tasks() -> 
     assert served(resumed, 18, first=12) == expected[12:]
 
 
+def test_a_position_without_an_order_goes_on_with_the_tasks_of_the_groups_numbers() -> None:
+    whole, resumed = (order_of(pool(lengths=(1,) * 5)) for _ in range(2))
+    expected = served(whole, 20)
+    resumed.resume_uniform(12, [4, 9])
+    assert [resumed.task_of(number) for number in (4, 9)] == [expected[4], expected[9]]
+    assert served(resumed, 8, first=12) == expected[12:]
+
+
+@pytest.mark.parametrize("chance", [None, float("nan"), -1.0, 1.5, "0.5"])
+def test_a_choice_that_gives_no_chance_is_the_users_error(chance: object) -> None:
+    order = TaskOrder(3, 5, lambda place, number: chance)  # type: ignore[arg-type, return-value]
+    with pytest.raises(UserError, match=r"gave .*; it must give a number from 0 to 1"):
+        order.task_of(0)
+
+
 def test_a_plug_in_may_bring_a_choice(tmp_path: Path) -> None:
     from assay.registry import load_plugins
 
     (tmp_path / "mine.py").write_text(
-        "from assay.train.choices import choice\n\n\n@choice\ndef only(pool, *, task: int = 0):\n"
+        "from assay.choices import choice\n\n\n@choice\ndef only(pool, *, task: int = 0):\n"
         "    return lambda place, number: float(place == task)\n"
     )
     load_plugins([tmp_path / "mine.py"])

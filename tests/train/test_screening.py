@@ -13,7 +13,7 @@ import pytest
 
 from assay import environments, rewards
 from assay.engines.base import GenerationRequest, Sampling
-from assay.errors import DataError, MachineError
+from assay.errors import DataError, MachineError, RolloutLostError
 from assay.evaluate.counts import TaskResult
 from assay.evaluate.screen import ScreenRule, how_often, rounds
 from assay.judge import Judge
@@ -24,7 +24,7 @@ from assay.rollout.attempt import RolloutContext
 from assay.rollout.prompter import Prompter
 from assay.train.screening import TrainingTasks, screen_tasks
 from assay.train.sources import RolloutSource
-from assay.types import Check, Task
+from assay.types import Cause, Check, Task
 from tests.policies import run_settings, tiny_policy
 from tests.scripted import ScriptedEngine
 
@@ -145,6 +145,32 @@ def test_a_finished_screen_asks_nothing_again_and_another_key_starts_anew(tmp_pa
     (tmp_path / "tiny/added").touch()
     screen(TASKS[2:], samples=16)
     assert screen.asked == {"f2": 4, "f3": 8}, "another model"
+
+
+def test_once_a_stage_has_learned_its_tasks_stay_as_they_are(tmp_path: Path) -> None:
+    screen = Screening(tmp_path)
+    first = screen()
+    screen.asked.clear()
+    (tmp_path / "checkpoints" / "step_000001").mkdir(parents=True)
+    (tmp_path / "tiny/added").touch()  # another model, as far as the key knows
+    assert screen() == first
+    assert not screen.asked
+
+
+def test_a_completion_that_is_lost_in_one_round_and_there_in_the_next_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    screen = Screening(tmp_path, passes=dict.fromkeys(PASSES, 0))
+    wrong, fails = screen.write, iter([False, True, False, False, True])
+
+    def write(request: GenerationRequest, member: int) -> str:
+        if next(fails, False):  # the second completion, and when it is tried again
+            raise RolloutLostError("the engine was gone", Cause.MACHINE)
+        return wrong(request, member)
+
+    screen.write = write  # type: ignore[method-assign]
+    with pytest.raises(DataError, match="keeps none of drills:train: 8 completions"):
+        screen(TASKS[:1])
 
 
 @pytest.mark.parametrize("limit", [3, 16, 21])

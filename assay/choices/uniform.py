@@ -1,6 +1,6 @@
 """Every task in turn."""
 
-from assay.train.choices import Chance, TaskPool, choice
+from assay.choices import Chance, TaskPool, choice
 
 
 @choice

@@ -31,7 +31,7 @@ its rates: then a resumed run chooses the same."""
 Choice = Callable[[TaskPool], Chance]
 """What a plug-in is, with its parameters as keywords."""
 
-choices: Registry[Callable[..., Chance]] = Registry("choice", "assay.train.choices")
+choices: Registry[Callable[..., Chance]] = Registry("choice", "assay.choices")
 choice = choices.register
 
 

@@ -2,8 +2,8 @@
 
 from math import ceil
 
+from assay.choices import Chance, TaskPool, choice, require_shares
 from assay.errors import DataError
-from assay.train.choices import Chance, TaskPool, choice, require_shares
 from assay.types import Task
 
 

@@ -1,11 +1,19 @@
 """Tasks whose rate is near a target come more often."""
 
-from assay.train.choices import Chance, TaskPool, choice, require_shares
+from typing import Annotated
+
+from pydantic import Field
+
+from assay.choices import Chance, TaskPool, choice, require_shares
 
 
 @choice
 def target_rate(
-    pool: TaskPool, *, target: float = 0.5, least: float = 0.1, visits: int = 5
+    pool: TaskPool,
+    *,
+    target: float = 0.5,
+    least: float = 0.1,
+    visits: Annotated[int, Field(ge=1)] = 5,
 ) -> Chance:
     """Take a task the more often the nearer its rate is to `target`, once it has so many `visits`:
     at the target in each of its turns, at the far end in a share `least` of them.
