@@ -375,7 +375,8 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "plug-in 'tasks.jsonl' is not a Python file", 2),
     ("list --plugins empty.py", {"empty.py": "x = 1\n"},
      "plug-in 'empty.py' registers nothing; it should hold a function under @reward,"
-      " @algorithm(...), @engine, @environment or @task_set, a language(...), or a Kind", 2),
+      " @algorithm(...), @callback, @choice, @engine, @environment or @task_set, a"
+      " language(...), or a Kind", 2),
     ("list --plugins mine.py", {"mine.py": "import helpers\n", "helpers.py": "\n\n1 / 0\n"},
      "plug-in helpers.py, line 3: ZeroDivisionError: division by zero", 2),
 ]  # fmt: skip
