@@ -150,6 +150,32 @@ async def constant(opening: Opening):
 ''',
         f"{TRAIN} --engine.name constant", '"x = 1"',
     ),
+    "callbacks": Plugin(
+        '''
+"""A callback."""
+from assay.callbacks import StageHistory, callback
+
+
+@callback
+def enough(history: StageHistory, *, steps: int) -> str:
+    """Ends a stage after so many steps."""
+    return "it is enough" if len(history.steps) >= steps else ""
+''',
+        f"{TRAIN} --steps 3 --callbacks.enough.steps 1", "ends after step 1: enough: it is enough",
+    ),
+    "choices": Plugin(
+        '''
+"""A choice of tasks."""
+from assay.choices import TaskPool, choice
+
+
+@choice
+def one(pool: TaskPool, *, place: int):
+    """Takes one task alone."""
+    return lambda task, number: float(task == place)
+''',
+        f"{TRAIN} --tasks.choice.name one --tasks.choice.place 1", '"drills/train/1"',
+    ),
 }  # fmt: skip
 """By the folder of those that come with assay. A kind of test has its own row in tests/judge."""
 

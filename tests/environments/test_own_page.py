@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from assay.callbacks import StageHistory, callbacks
 from assay.errors import SettingsError
 from assay.registry import load_plugins
 from tests.rollout.talks import RIGHT, talk
@@ -44,10 +42,12 @@ def test_a_tool_of_ones_own_is_called_and_its_result_shown(tmp_path: Path) -> No
         talk(RIGHT, environment={"name": "glossary", "turns": 1})
 
 
-def test_a_run_that_has_stalled_gets_sigterm(tmp_path: Path) -> None:
-    program = block("stop_early.py", tmp_path)
-    rows = ['{"step": 1, "reward/pass_rate": 0.5}\n'] * 30
-    (tmp_path / "metrics.jsonl").write_text("".join(rows))
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as run:
-        subprocess.run([sys.executable, program, tmp_path, str(run.pid)], check=True, timeout=120)
-        assert run.wait(timeout=60) == -signal.SIGTERM
+def test_a_stage_whose_replies_are_long_is_ended(tmp_path: Path) -> None:
+    load_plugins([block("too_long.py", tmp_path)])
+    history = StageHistory("grpo", tmp_path, 10)
+    rollout, _ = talk(RIGHT, environment={"name": "single_turn"})
+    history.add(1, {"rollout/length": 200.0}, [[rollout]])
+    assert callbacks["too_long"](history) == ""
+    assert (tmp_path / "longest.txt").read_text().strip() == RIGHT.strip()
+    history.add(2, {"rollout/length": 201.0})
+    assert callbacks["too_long"](history) == "replies have 201 tokens"
