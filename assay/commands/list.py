@@ -24,7 +24,7 @@ from assay.suggestions import suggest
 def list_plugins(
     kind: Annotated[
         str | None,
-        typer.Argument(help="Only algorithms, callbacks, environments, rewards, tasks, kinds ..."),
+        typer.Argument(help="Only one kind, such as rewards or callbacks, or kinds of tests."),
     ] = None,
     plugins: options.Plugins = None,
 ) -> None:

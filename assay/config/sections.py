@@ -317,7 +317,7 @@ class RunSettings(Section):
     """Passes over the training tasks or demonstrations, instead of `steps`."""
     plugins: tuple[str, ...] = ()
     """Python files that register tasks, kinds of tests, rewards, environments, algorithms,
-    callbacks or languages."""
+    callbacks, choices of tasks or languages."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
     stop_if: tuple[str, ...] = ()

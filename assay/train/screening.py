@@ -2,7 +2,7 @@
 starts from, and leaves out those from which RL would learn nothing.
 
 `screen/` in the stage's folder holds the samples, and screen.json with the key and the result. A
-stage that resumes uses the result of the same key.
+stage that resumes uses a result of the same key, and any once it has a checkpoint.
 """
 
 import json
