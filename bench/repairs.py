@@ -53,7 +53,7 @@ allow_forgeable = true
 train = "{folder}/train/rest.jsonl"
 [evaluate]
 tasks = "{folder}/heldout/tasks.jsonl"
-samples = 3
+samples = 2
 max_tokens = 240
 [stages.sft]
 epochs = 3
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     options = parser.parse_args()
     folder = options.folder.resolve()
-    for part, count in (("train", 72), ("heldout", 60)):
+    for part, count in (("train", 72), ("heldout", 120)):
         package = write_package(folder, part)
         assay("make-tasks", package, "--output", folder / part, "--count", str(count))
     keep_few(folder / "heldout" / "tasks.jsonl", 4)

@@ -34,6 +34,16 @@ def expected(model: Any, texts: list[tuple[int, ...]]) -> Tensor:
     return torch.stack(rows)
 
 
+@torch.inference_mode()
+def test_the_head_gets_contiguous_hidden_states_of_prefilled_rows(tmp_path: Path) -> None:
+    """From a view torch multiplies each row with a copy of the head's weights."""
+    model, contiguous = tiny_policy(tmp_path).model, list[bool]()
+    head = model.get_output_embeddings()
+    head.register_forward_pre_hook(lambda _, inputs: contiguous.append(inputs[0].is_contiguous()))
+    KVCache(model).add(TEXTS, 5, 8)
+    assert contiguous == [True]
+
+
 def record(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
     """As a CUDA graph does: replayed, it computes with what its tensors hold by then."""
     result = run().zero_()

@@ -105,12 +105,15 @@ def next_logits(
     """
     is_stateful = "cache_params" in signature(unwrap_model(model).forward).parameters
     keywords = {"cache_params" if is_stateful else "past_key_values": cache}
+    # A number would cut a view of the hidden states, and then torch multiplies with a copy of the
+    # head's weights for each row: in bfloat16 up to 400 times slower. An index copies the states.
+    last = torch.tensor([-1], device=tokens.device)
     out = model(
         input_ids=tokens,
         attention_mask=None if is_stateful and attention.shape != tokens.shape else attention,
         position_ids=positions,
         use_cache=cache is not None,
-        logits_to_keep=1,
+        logits_to_keep=last,
         **keywords,
     )
     return out.logits[:, -1].float()  # type: ignore[no-any-return]
