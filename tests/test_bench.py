@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench import generate, kv_caches
+from assay.callbacks import StageHistory
+from bench import choices, generate, kv_caches
 from bench.sides import alternate
 from tests.policies import checkpoint
 
@@ -140,6 +144,8 @@ algorithm.name = "grpo"
 SMALLEST = {
     "admission": "--seeds 1 --epochs 0.1",
     "attacks": "--only deep",
+    "choices": "--seeds 1 --visits 3 --budget 48 --tasks 2 --group 4 --epochs 0.05 --before 1"
+    " --screen samples=2,at_least=0,at_most=2 --evaluate.limit 2",
     "demo": "--seeds 1 --recipe small.toml --folder runs",
     "endpoint": "--rounds 1 --calls 2 --at-once 2 --rollouts 3 --turns 2",
     "evalplus": "--rounds 1 --every 100 --workers 1",
@@ -181,6 +187,41 @@ def test_a_benchmark_ends_and_prints_at_its_smallest_size(name: str, tmp_path: P
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_a_run_ends_where_its_screen_and_all_groups_have_spent_its_completions(
+    tmp_path: Path,
+) -> None:
+    screen = {"results": [{"samples": 5}, {"samples": 3}]}
+    (tmp_path / "screen").mkdir()
+    (tmp_path / "screen" / "screen.json").write_text(json.dumps(screen))
+    history = StageHistory("grpo", tmp_path, total_steps=9)
+    history.add(0, {"eval/pass@1": 0.5})
+    history.add(1, {"rollout/groups": 3.0})  # of two tasks: one group replaces another
+    assert choices.spend(history, completions=8 + 12 + 8, tasks=2, group=4) == ""
+    assert choices.spend(history, completions=8 + 12 + 7, tasks=2, group=4)
+
+
+def test_a_choice_of_tasks_is_compared_with_uniform_seed_by_seed() -> None:
+    passed = {("uniform", 0): 0.5, ("uniform", 1): 0.7, ("retire", 1): 0.9, ("retire", 0): 0.6}
+    outcomes = [
+        choices.Outcome(
+            variant, 15, seed, rate, flat=0.25, steps=4, completions=96, screened=0, seconds=3
+        )
+        for (variant, seed), rate in passed.items()
+    ]
+    rows = [line.split(" | ")[:7] for line in choices.table(outcomes).splitlines()[2:]]
+    assert rows == [
+        ["| uniform", "2", "4", "0", "25", "60.0 ± 127.1", ""],
+        ["| retire", "2", "4", "0", "25", "75.0 ± 190.6", "15.0 ± 63.5"],
+    ]
+
+
+def test_a_run_of_the_grid_of_choices_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
+    ended = choices.Outcome("retire", 1.5, 2, 0.5, 0.25, 4, 96, 0, 3.0)
+    choices.result_file(tmp_path, "retire", 1.5, 2).write_text(json.dumps(asdict(ended)))
+    grid = Namespace(folder=tmp_path, only=["retire"], visits=[1.5], seeds=3, minutes=0)
+    assert choices.run_grid(grid) == [ended]
 
 
 def test_a_run_that_is_killed_at_random_needs_vllm_and_says_so(tmp_path: Path) -> None:
