@@ -189,7 +189,8 @@ def result_file(folder: Path, variant: str, visits: float, seed: int) -> Path:
 
 def pool_size(visits: float, arguments: argparse.Namespace) -> int:
     """How many tasks have so many visits each, if the budget goes to all alike."""
-    return round(arguments.budget / (arguments.group * visits))
+    tasks: int = round(arguments.budget / (arguments.group * visits))
+    return tasks
 
 
 def checkpoint(run: Path) -> Path:
