@@ -10,7 +10,7 @@ half of which are longer than any that SFT showed it. Completions of a screen an
 count, so a run has as many steps as the budget leaves. A task's visits are the budget over the
 tasks of the sample, in groups: few visits are many tasks. A run that has ended is not run again, so
 the grid may run in pieces; with `--minutes 0` only the tables are printed, and `--write` puts them
-into bench/README.md. Any other option is a setting of each run, such as --evaluate.limit 2.
+into bench/README.md.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ optimizer = {{ lr = 3e-3, schedule = "cosine", warmup_steps = 10, weight_decay =
 steps = {before}
 algorithm.name = "grpo"
 optimizer = {{ lr = {rate}, warmup_steps = 4 }}
-evaluate = {{ tasks = ["mixed:test", "mixed:train-200-0"], samples = 8, max_tokens = 96 }}
+evaluate = {{ tasks = ["mixed:test", "mixed:train-200-0"], samples = 8, max_tokens = 96{few} }}
 """
 RL = """
 seed = {seed}
@@ -69,7 +69,7 @@ steps = {most}
 algorithm.name = "grpo"
 optimizer = {{ lr = {rate}, warmup_steps = 4 }}
 tasks.train = "mixed:train-{pool}-{seed}"
-evaluate = {{ tasks = "mixed:test", samples = 8, max_tokens = 96 }}
+evaluate = {{ tasks = "mixed:test", samples = 8, max_tokens = 96{few} }}
 callbacks.spend = {{ completions = {budget}, tasks = {tasks}, group = {group} }}
 """
 SCREEN = "tasks.screen = {{ {screen} }}\n"
@@ -139,31 +139,43 @@ class Outcome:
     """Wall time, with the evaluation."""
 
 
-def finish(folder: Path, name: str, text: str, more: Sequence[str]) -> Evaluation:
-    """The evaluation on held-out tasks of a run, which is made unless the folder holds it. A run
-    that was cut off goes on.
-    """
-    file = folder / f"{name}.toml"
+def settings(arguments: argparse.Namespace, text: str, **values: float) -> str:
+    """The settings of a run as TOML."""
+    few = f", limit = {arguments.limit}" if arguments.limit else ""
+    return (COMMON + text).format(**vars(arguments), few=few, **values)
+
+
+def write_settings(file: Path, text: str) -> Path:
+    """Writes a run's settings. Raises SystemExit where the folder has a run with others."""
     if file.exists() and file.read_text() != text:
         raise SystemExit(f"{file} has other settings; choose another --folder")
     file.write_text(text)
-    plan = load_plan(file, ["--folder", str(folder), "--name", name, *more])
+    return file
+
+
+def finish(file: Path, *words: str) -> Evaluation:
+    """The evaluation on held-out tasks of a run, which is made unless its folder holds it. A run
+    that was cut off goes on.
+    """
+    plan = load_plan(file, ["--folder", str(file.parent), "--name", file.stem, *words])
     if not run_plan(plan).finished:
-        raise SystemExit(f"{name} was stopped; the same command goes on")
-    return next(each for each in read_report(folder / name) if each.tasks_spec == "mixed:test")
+        raise SystemExit(f"{file.stem} was stopped; the same command goes on")
+    evaluations = read_report(file.with_suffix(""))
+    return next(each for each in evaluations if each.tasks_spec == "mixed:test")
 
 
 def train(variant: str, visits: float, seed: int, arguments: argparse.Namespace) -> Outcome:
     """One run of the grid, or its result where the folder has that."""
     file = result_file(arguments.folder, variant, visits, seed)
+    pool = pool_size(visits, arguments)
+    most = arguments.budget // (arguments.tasks * arguments.group)
+    text = settings(arguments, RL + VARIANTS[variant], pool=pool, seed=seed, most=most)
+    toml = write_settings(file.with_suffix(".toml"), text)
     if stored := saved_table(file):
         return Outcome(**stored)
-    most = arguments.budget // (arguments.tasks * arguments.group)
-    values = vars(arguments) | {"pool": pool_size(visits, arguments), "seed": seed, "most": most}
-    text = (COMMON + RL + VARIANTS[variant]).format(**values)
     began = time.perf_counter()
-    words = ("--policy.model", str(checkpoint(arguments.folder / "start")), *arguments.more)
-    evaluation = finish(arguments.folder, file.stem, text, words)
+    start = str(checkpoint(arguments.folder / "start"))
+    evaluation = finish(toml, "--policy.model", start)
     seconds = time.perf_counter() - began
     stage = arguments.folder / file.stem / "grpo"
     steps = [row for row in read_steps(stage / "metrics.jsonl") if "rollout/groups" in row]
@@ -291,11 +303,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=6, help="of SFT")
     parser.add_argument("--before", type=int, default=40, help="steps of GRPO after SFT")
     parser.add_argument("--write", action="store_true", help="also write bench/README.md")
-    arguments, more = parser.parse_known_args()
-    arguments.more = more
+    parser.add_argument("--limit", type=int, help="evaluate on so many first tasks of each set")
+    arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    text = (COMMON + START).format(**vars(arguments))
-    finish(arguments.folder, "start", text, arguments.more)
+    finish(write_settings(arguments.folder / "start.toml", settings(arguments, START)))
     start = read_report(arguments.folder / "start")
     print(histogram(start[1]), flush=True)
     text = page(start, run_grid(arguments), arguments)

@@ -144,8 +144,8 @@ algorithm.name = "grpo"
 SMALLEST = {
     "admission": "--seeds 1 --epochs 0.1",
     "attacks": "--only deep",
-    "choices": "--seeds 1 --visits 3 --budget 48 --tasks 2 --group 4 --epochs 0.05 --before 1"
-    " --screen samples=2,at_least=0,at_most=2 --evaluate.limit 2",
+    "choices": "--seeds 1 --visits 1.5 --budget 48 --tasks 2 --group 4 --epochs 0.05 --before 1"
+    " --screen samples=2,at_least=0,at_most=2 --limit 2",
     "demo": "--seeds 1 --recipe small.toml --folder runs",
     "endpoint": "--rounds 1 --calls 2 --at-once 2 --rollouts 3 --turns 2",
     "evalplus": "--rounds 1 --every 100 --workers 1",
@@ -220,8 +220,14 @@ def test_a_choice_of_tasks_is_compared_with_uniform_seed_by_seed() -> None:
 def test_a_run_of_the_grid_of_choices_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
     ended = choices.Outcome("retire", 1.5, 2, 0.5, 0.25, 4, 96, 0, 3.0)
     choices.result_file(tmp_path, "retire", 1.5, 2).write_text(json.dumps(asdict(ended)))
-    grid = Namespace(folder=tmp_path, only=["retire"], visits=[1.5], seeds=3, minutes=0)
+    grid = Namespace(
+        folder=tmp_path, only=["retire"], visits=[1.5], seeds=3, minutes=0, budget=96, tasks=2,
+        group=4, rate=3e-4, limit=None,
+    )  # fmt: skip
     assert choices.run_grid(grid) == [ended]
+    grid.budget = 48
+    with pytest.raises(SystemExit, match="has other settings"):
+        choices.run_grid(grid)
 
 
 def test_a_run_that_is_killed_at_random_needs_vllm_and_says_so(tmp_path: Path) -> None:
