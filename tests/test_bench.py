@@ -144,8 +144,8 @@ algorithm.name = "grpo"
 SMALLEST = {
     "admission": "--seeds 1 --epochs 0.1",
     "attacks": "--only deep",
-    "choices": "--seeds 1 --visits 1.5 --budget 48 --tasks 2 --group 4 --epochs 0.05 --before 1"
-    " --screen samples=2,at_least=0,at_most=2 --limit 2",
+    "choices": "--seeds 1 --visits 1.5 --budget 16 --tasks 2 --group 4 --epochs 0.02 --before 1"
+    " --screen samples=2,first=1,at_least=0,at_most=2 --limit 1 --only resample screen+target_rate",
     "demo": "--seeds 1 --recipe small.toml --folder runs",
     "endpoint": "--rounds 1 --calls 2 --at-once 2 --rollouts 3 --turns 2",
     "evalplus": "--rounds 1 --every 100 --workers 1",
@@ -228,6 +228,25 @@ def test_a_run_of_the_grid_of_choices_that_has_ended_is_not_run_again(tmp_path: 
     grid.budget = 48
     with pytest.raises(SystemExit, match="has other settings"):
         choices.run_grid(grid)
+
+
+@pytest.mark.parametrize("variant", choices.VARIANTS)
+def test_each_variant_of_the_grid_of_choices_has_settings_of_its_own(
+    variant: str, tmp_path: Path
+) -> None:
+    grid = Namespace(
+        budget=96, tasks=2, group=4, rate=3e-4, limit=None, screen="samples = 8, first = 4"
+    )
+    rl = choices.RL + choices.VARIANTS[variant]
+    text = choices.settings(grid, rl, pool=8, seed=3, most=12)
+    file = choices.write_settings(tmp_path / "run.toml", text)
+    [stage] = choices.load_plan(file).stages
+    assert (stage.steps, stage.seed, stage.tasks.train) == (12, 3, ("mixed:train-8-3",))
+    assert (stage.tasks.screen is not None) == ("screen" in variant)
+    assert stage.algorithm.get("max_resamples", 0) == 2 * (variant == "resample")
+    named = variant.rpartition("+")[2]
+    choice = "uniform" if named in ("screen", "resample") else named
+    assert stage.tasks.choice.get("name", "uniform") == choice
 
 
 def test_a_run_that_is_killed_at_random_needs_vllm_and_says_so(tmp_path: Path) -> None:
