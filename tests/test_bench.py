@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from assay.callbacks import StageHistory
+from assay.config.load_settings import load_plan
 from bench import choices, generate, kv_caches
 from bench.sides import alternate
 from tests.policies import checkpoint
@@ -240,7 +241,7 @@ def test_each_variant_of_the_grid_of_choices_has_settings_of_its_own(
     rl = choices.RL + choices.VARIANTS[variant]
     text = choices.settings(grid, rl, pool=8, seed=3, most=12)
     file = choices.write_settings(tmp_path / "run.toml", text)
-    [stage] = choices.load_plan(file).stages
+    [stage] = load_plan(file).stages
     assert (stage.steps, stage.seed, stage.tasks.train) == (12, 3, ("mixed:train-8-3",))
     assert (stage.tasks.screen is not None) == ("screen" in variant)
     assert stage.algorithm.get("max_resamples", 0) == 2 * (variant == "resample")
