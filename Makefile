@@ -124,6 +124,7 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.products
 	$(BIN)/python -m bench.intervals
 	$(BIN)/python -m bench.algorithms
+	$(BIN)/python -m bench.choices
 	$(BIN)/python -m bench.gradient_noise --model $(MODEL)
 	$(BIN)/python -m bench.environments repair
 	$(BIN)/python -m bench.environments python_tool

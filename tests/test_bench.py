@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench import generate, kv_caches
+from assay.callbacks import StageHistory
+from assay.config.load_settings import load_plan
+from bench import choices, generate, kv_caches
 from bench.sides import alternate
 from tests.policies import checkpoint
 
@@ -140,6 +145,8 @@ algorithm.name = "grpo"
 SMALLEST = {
     "admission": "--seeds 1 --epochs 0.1",
     "attacks": "--only deep",
+    "choices": "--seeds 1 --visits 1.5 --budget 16 --tasks 2 --group 4 --epochs 0.02 --before 1"
+    " --screen samples=2,first=1,at_least=0,at_most=2 --limit 1 --only resample screen+target_rate",
     "demo": "--seeds 1 --recipe small.toml --folder runs",
     "endpoint": "--rounds 1 --calls 2 --at-once 2 --rollouts 3 --turns 2",
     "evalplus": "--rounds 1 --every 100 --workers 1",
@@ -181,6 +188,66 @@ def test_a_benchmark_ends_and_prints_at_its_smallest_size(name: str, tmp_path: P
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_a_run_ends_where_its_screen_and_all_groups_have_spent_its_completions(
+    tmp_path: Path,
+) -> None:
+    screen = {"results": [{"samples": 5}, {"samples": 3}]}
+    (tmp_path / "screen").mkdir()
+    (tmp_path / "screen" / "screen.json").write_text(json.dumps(screen))
+    history = StageHistory("grpo", tmp_path, total_steps=9)
+    history.add(0, {"eval/pass@1": 0.5})
+    history.add(1, {"rollout/groups": 3.0})  # of two tasks: one group replaces another
+    assert choices.spend(history, completions=8 + 12 + 8, tasks=2, group=4) == ""
+    assert choices.spend(history, completions=8 + 12 + 7, tasks=2, group=4)
+
+
+def test_a_choice_of_tasks_is_compared_with_uniform_seed_by_seed() -> None:
+    passed = {("uniform", 0): 0.5, ("uniform", 1): 0.7, ("retire", 1): 0.9, ("retire", 0): 0.6}
+    outcomes = [
+        choices.Outcome(
+            variant, 15, seed, rate, flat=0.25, steps=4, completions=96, screened=0, seconds=3
+        )
+        for (variant, seed), rate in passed.items()
+    ]
+    rows = [line.split(" | ")[:7] for line in choices.table(outcomes).splitlines()[2:]]
+    assert rows == [
+        ["| uniform", "2", "4", "0", "25", "60.0 ± 127.1", ""],
+        ["| retire", "2", "4", "0", "25", "75.0 ± 190.6", "15.0 ± 63.5"],
+    ]
+
+
+def test_a_run_of_the_grid_of_choices_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
+    ended = choices.Outcome("retire", 1.5, 2, 0.5, 0.25, 4, 96, 0, 3.0)
+    choices.result_file(tmp_path, "retire", 1.5, 2).write_text(json.dumps(asdict(ended)))
+    grid = Namespace(
+        folder=tmp_path, only=["retire"], visits=[1.5], seeds=3, minutes=0, budget=96, tasks=2,
+        group=4, rate=3e-4, limit=None,
+    )  # fmt: skip
+    assert choices.run_grid(grid) == [ended]
+    grid.budget = 48
+    with pytest.raises(SystemExit, match="has other settings"):
+        choices.run_grid(grid)
+
+
+@pytest.mark.parametrize("variant", choices.VARIANTS)
+def test_each_variant_of_the_grid_of_choices_has_settings_of_its_own(
+    variant: str, tmp_path: Path
+) -> None:
+    grid = Namespace(
+        budget=96, tasks=2, group=4, rate=3e-4, limit=None, screen="samples = 8, first = 4"
+    )
+    rl = choices.RL + choices.VARIANTS[variant]
+    text = choices.settings(grid, rl, pool=8, seed=3, most=12)
+    file = choices.write_settings(tmp_path / "run.toml", text)
+    [stage] = load_plan(file).stages
+    assert (stage.steps, stage.seed, stage.tasks.train) == (12, 3, ("mixed:train-8-3",))
+    assert (stage.tasks.screen is not None) == ("screen" in variant)
+    assert stage.algorithm.get("max_resamples", 0) == 2 * (variant == "resample")
+    named = variant.rpartition("+")[2]
+    choice = "uniform" if named in ("screen", "resample") else named
+    assert stage.tasks.choice.get("name", "uniform") == choice
 
 
 def test_a_run_that_is_killed_at_random_needs_vllm_and_says_so(tmp_path: Path) -> None:
