@@ -23,7 +23,7 @@ LAYERS = [
     "syntax_trees", "user_cache", "tuning", "suggestions", "imported_files", "plugin_code",
     "registry", "lines", "strict_json",
     "os_errors", "paths", "files", "line_file", "task_specs", "sync",
-    "progress", "http", "endpoint_answers", "endpoint", "config",
+    "progress", "http", "hub", "endpoint_answers", "endpoint", "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "judges", "check", "prompts", "extract", "make_tasks",
     "policy", "rewards", "callbacks", "environments", "demonstrate", "engines", "agents",

@@ -775,6 +775,8 @@ REWARD = "from assay.rewards import reward\n\n@reward\n"
         ("async def mine(rollout):\n    return float(rollout.passed)\n", 5, "gets a list of roll"),
         ("async def mine(rollout):\n    return 1.0\n", 3, "gets a list of rollouts"),
         ("async def mine(rollouts):\n    return [1.0]\n", 3, "1 numbers for 2 rollouts"),
+        ("def mine(rollout):\n    return len(rollout.turns[-1].program)\n", 5,
+         "fix the reward; this was for a reply without code, whose turn.program is None"),
     ],
 )  # fmt: skip
 def test_a_wrong_reward_is_refused_before_a_model_is_loaded_and_nothing_is_written(
@@ -833,7 +835,7 @@ def test_a_trial_of_rewards_asks_no_server_and_opens_nothing(
     task = Task("add", "Add.", (Check("assert add(1, 2) == 3"),), "add")
     try_rewards(rewards.build({"waits": {}, "opens": {}}), task)
     asked = rewards.rewards["waits"].__globals__["asked"]
-    assert asked == ["before"]
+    assert asked == ["before", "before"]
     reward, rollout = rewards.build({"waits": {}}), Rollout(task, (), None)
     scored = asyncio.run(reward([rollout, rollout]))
     assert [one.score.total for one in scored if one.score] == [0.5, 0.5]

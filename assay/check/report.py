@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -95,6 +97,23 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskRepor
     return list(tasks.values()), invalid
 
 
+@contextmanager
+def naming_check(spec: str) -> Iterator[None]:
+    """Errors of reading the tasks of `spec` name `assay check` where that would keep other rows of
+    the same file. Raises DataError.
+    """
+    try:
+        yield
+    except DataError as error:
+        advice = ""
+        with suppress(DataError):
+            tasks, invalid = read_tasks(spec, None)
+            if tasks and invalid:
+                command = f"assay check {shlex.quote(spec)} --output sound.jsonl"
+                advice = f"; `{command}` writes the tasks that are right"
+        raise type(error)(f"{error}{advice}") from error
+
+
 def require_writable(spec: str, output: Path | None, report: Path | None, *inputs: Path) -> None:
     """Refuse output paths that cannot be written, cannot be read back or are an input: the tasks,
     or one of `inputs`.
@@ -135,6 +154,16 @@ def by_flaw(reports: Sequence[TaskReport]) -> dict[Flaw, list[TaskReport]]:
         for flaw in Flaw
     }
     return {flaw: tasks for flaw, tasks in having.items() if tasks}
+
+
+def first_reasons(reports: Sequence[TaskReport]) -> list[str]:
+    """For each finding that no kept task has, a line with the reason of the first task."""
+    return [
+        f"{flaw}: {having[0].id}: {detail}"
+        for flaw, having in by_flaw(reports).items()
+        if not any(report.sound for report in having)
+        for detail in [next(one.detail for one in having[0].findings if one.flaw is flaw)]
+    ]
 
 
 def table(reports: Sequence[TaskReport]) -> Table:

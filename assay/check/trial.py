@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ from assay.progress import Progress
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import HASH_SEEDS
 from assay.sync import run_sync
+from assay.syntax_trees import UNPARSABLE, syntax_tree
+from assay.tasks.python_source import named_instead
 from assay.types import Cause, Execution, Task, Verdict
 
 SLOW_SHARE = 0.25
@@ -95,7 +99,10 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[Trial]:
     others = runner.run("running references again", variants, programs, early=False)
     for (_, raw, _), other in zip(seeded, others, strict=True):
         raw.update(other)
-    findings = [[*_from_proofs(raw, runner.limits), *_not_judged(raw.values())] for raw in proofs]
+    findings = [
+        [*_from_proofs(task, raw, runner.limits), *_not_judged(raw.values())]
+        for task, raw in zip(tasks, proofs, strict=True)
+    ]
     flaws = [{finding.flaw for finding in of_task} for of_task in findings]
     open_tasks = [number for number, of_task in enumerate(flaws) if not BLOCKING & of_task]
     for number, stuck in _stuck_checkers(
@@ -183,7 +190,21 @@ def _flaky(runs: Sequence[Execution]) -> str:
     return f" (flaky: {', '.join(flaky)})" if flaky else ""
 
 
-def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
+def _other_name(task: Task) -> str:
+    """Says that the reference defines another name than the entry point; empty where it may have
+    that, or where its code cannot be read.
+    """
+    if task.language != "python" or not task.entry_point or not task.reference:
+        return ""
+    name = re.split(r"\W", task.entry_point, maxsplit=1)[0]
+    with suppress(*UNPARSABLE):
+        if others := named_instead(name, syntax_tree(task.reference)):
+            what = f"the entry point that the tests call is {name!r}"
+            return f"{what}, but the reference defines {others}; rename one of them"
+    return ""
+
+
+def _from_proofs(task: Task, raw: RawResult, limits: Limits) -> Iterable[Finding]:
     seeded = [raw[name] for name in ("reference", *ORDERS) if name in raw]
     runs = [run for name, run in raw.items() if name == "reference" or name.startswith(AGAIN)]
     failures = [run for run in runs if run.verdict is not Verdict.PASS and not _not_judged([run])]
@@ -196,7 +217,7 @@ def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
         first = failures[0]
         why = f"{first.verdict}: {first.detail}; {first.passed} of {first.total} checks pass"
         if not any(run.verdict is Verdict.PASS for run in runs):
-            yield Finding(Flaw.REFERENCE_FAILS, why)
+            yield Finding(Flaw.REFERENCE_FAILS, _other_name(task) or why)
         else:
             passed = len(runs) - len(failures)
             yield Finding(Flaw.FLAKY, f"passes {passed} of {len(runs)} times{_flaky(runs)}: {why}")

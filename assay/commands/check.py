@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_LINES, LONGEST_LINE = 16, 120
 """Lines of a prompt that are shown, and letters of each."""
+LONGEST_REASON = 300
+"""Letters that are shown of the reason of a finding."""
 Output = Annotated[Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")]
 
 
@@ -77,10 +79,12 @@ def check(
     if output is not None:
         checking.write_tasks(output, reports)
     tables = [checking.table(reports)] if summary["flawed"] else []
-    end = f"{_first_prompt(reports)}kept {summary['kept']} of {counted(len(reports), 'task')}"
-    if summary["flawed"] and report is None:
-        end += "; --report FILE writes the reason of each finding"
-    options.print_result(summary, as_json, tables, end)
+    reasons = "".join(f"{_cut(line, LONGEST_REASON)}\n" for line in checking.first_reasons(reports))
+    kept = f"kept {summary['kept']} of {counted(len(reports), 'task')}"
+    offers = ["--output FILE.jsonl writes the tasks that are kept"] if output is None else []
+    offers += ["--report FILE writes the reason of each finding"] if report is None else []
+    end = "; ".join([kept, *offers]) if summary["flawed"] else kept
+    options.print_result(summary, as_json, tables, f"{reasons}{_first_prompt(reports)}{end}")
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)
 
@@ -103,6 +107,6 @@ def _first_prompt(reports: Sequence[TaskReport]) -> str:
     return "\n".join([title, *(f"  {line}" for line in lines), "", ""])
 
 
-def _cut(line: str) -> str:
+def _cut(line: str, longest: int = LONGEST_LINE) -> str:
     """The beginning of a line, of which a terminal obeys nothing."""
-    return printable(line[:LONGEST_LINE]) + "..." * (len(line) > LONGEST_LINE)
+    return printable(line[:longest]) + "..." * (len(line) > longest)

@@ -144,6 +144,7 @@ def checked_plan(context: typer.Context, config: Path, more: Sequence[str] = ())
     once. `more` words are added to those of the command line.
     """
     from assay import environments, rewards
+    from assay.check.report import naming_check
     from assay.config.load_settings import load_plan
     from assay.policy.source import require_model
     from assay.tasks import load
@@ -158,7 +159,8 @@ def checked_plan(context: typer.Context, config: Path, more: Sequence[str] = ())
             environments.build(settings.environment, settings.judge.servers)
         with plan.blaming(settings.stage, ("tasks", "train")), quietly("assay.tasks"):
             for spec in settings.tasks.train:
-                load(spec, limit=1, judged=False)  # prepare() knows what judges
+                with naming_check(spec):
+                    load(spec, limit=1, judged=False)  # prepare() knows what judges
         with plan.blaming(settings.stage, ("evaluate", "tasks")), quietly("assay.tasks"):
             for spec in settings.evaluate.tasks if settings.evaluate else ():
                 load(spec, limit=1)

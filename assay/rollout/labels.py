@@ -25,7 +25,7 @@ def read_labels(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[l
     A row has `completion`, `label` and either a `prompt` or the `task_id` of one of `tasks`. As in
     TRL, prompt and completion may be lists of messages. Rows of the samples.jsonl of `assay eval`
     (`task_id`, `reply`, `verdict`) are read too; a forgeable pass is none. Raises DataError for any
-    other row, and for a file of one prompt.
+    other row, and for a file of one prompt or one label.
     """
     by_id = {task.id: task for task in tasks}
     samples: list[Sample] = []
@@ -38,6 +38,7 @@ def read_labels(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[l
             samples.append(replace(sample, group=name, passed=good, reward=float(good)))
         unknown |= {name: repr(name) for name in row.fields if name not in FIELDS and not judged}
     warn_of_unknown(unknown, str(file))
+    _require_both_labels(file, [sample.passed for sample in samples])
     others = _other_prompts(samples)
     if not others:
         raise DataError(
@@ -50,7 +51,22 @@ def tasks_of_labels(file: Path) -> list[Task]:
     """What the completions of a file answer, which stands for training tasks where there are none.
     Raises DataError.
     """
-    return [task for row in file_rows(file) for task, _ in _of_label(row, {})]
+    labelled = [pair for row in file_rows(file) for pair in _of_label(row, {})]
+    _require_both_labels(file, [good for _, good in labelled])
+    return [task for task, _ in labelled]
+
+
+def _require_both_labels(file: Path, labels: Sequence[bool]) -> None:
+    """Raises DataError for a file of one label, as TRL does: each loss would push all
+    log-probabilities one way, whatever the completions say.
+    """
+    if labels and len({*labels}) == 1:
+        label, other = ("good", "bad") if labels[0] else ("bad", "good")
+        advice = ", or learn these with algorithm.name = 'sft'" if labels[0] else ""
+        raise DataError(
+            f"every completion of {file} is {label}, and KTO tells good from bad; add some that are"
+            f" {other}{advice}"
+        )
 
 
 def _of_label(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]]:
@@ -73,6 +89,8 @@ def _of_label(row: Row, by_id: Mapping[str, Task]) -> Iterator[tuple[Task, bool]
     else:
         of_sft = {name: row.fields[name] for name in ("prompt", "completion")}
         task = task_of(Row(of_sft, row.where))
+        if not task.demonstrations[0][:1].isspace():  # else it continues the prompt's last line
+            task = replace(task, stub="")
     yield replace(task, tools=row.tools() or task.tools), label
 
 

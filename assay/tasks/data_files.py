@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import re
-import socket
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
-from urllib.parse import urlsplit
 
 from assay.content import digest_of
 from assay.errors import DataError, SettingsError
 from assay.extras import advice_on
+from assay.hub import has_hub, own_copies_alone
 from assay.paths import opened, read_bytes
 from assay.registry import one_line
 from assay.suggestions import suggest
@@ -466,22 +465,13 @@ def _client(hub: str) -> Iterator[Any]:
     would try again for minutes.
     """
     import datasets
-    from huggingface_hub import constants
 
-    proxies = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
-    is_local = Path(hub).exists() or any(map(os.environ.get, proxies))
-    if is_local or constants.HF_HUB_OFFLINE or _resolves(urlsplit(constants.ENDPOINT).hostname):
+    if Path(hub).exists() or has_hub():
         yield datasets
         return
-    constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    before, datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE, True
     try:
-        yield datasets
+        with own_copies_alone():
+            yield datasets
     finally:
-        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = False
-
-
-def _resolves(host: str | None) -> bool:
-    try:
-        return bool(socket.getaddrinfo(host, 443))
-    except OSError:
-        return False
+        datasets.config.HF_HUB_OFFLINE = before

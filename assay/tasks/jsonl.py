@@ -34,7 +34,15 @@ from assay.tasks.columns import (
     with_lists,
 )
 from assay.tasks.maths import right_answer
-from assay.tasks.python_source import around, called_function, defines, is_stub, parsed
+from assay.tasks.python_source import (
+    around,
+    called_function,
+    defines,
+    is_stub,
+    named_instead,
+    parsed,
+    undefined_function,
+)
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
 from assay.tasks.tolerances import NUMBER, stated_tolerance
@@ -402,8 +410,14 @@ def _entry_point(row: Row) -> str:
         return row.text("entry_point")
     tests = [parsed(test, row, "tests") for test in _tests(row) if not is_doctest(test)]
     field = "reference" if "reference" in row.fields else "canonical_solution"
-    function = called_function(tests, parsed(row.text(field, default=""), row, field))
+    reference = parsed(row.text(field, default=""), row, field)
+    function = called_function(tests, reference)
     if function is None:
+        called = undefined_function(tests)
+        if called and (others := named_instead(called, reference)):
+            raise row.wrong(
+                f"the tests call {called!r}, but {field!r} defines {others}; rename one of them"
+            )
         raise row.wrong(
             "'entry_point' is missing; add the name of the function that the tests call, or a"
             f" 'reference' that defines it; {EXCHANGES}"

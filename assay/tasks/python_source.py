@@ -5,6 +5,7 @@ programs.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable
 
 from assay.lines import source_lines
@@ -91,6 +92,31 @@ def called_function(tests: list[ast.Module], reference: ast.Module) -> str | Non
     ]
     functions = [name for name in names if not isinstance(definitions[name], ast.ClassDef)]
     return next(iter(functions or names), None)
+
+
+def named_instead(name: str, reference: ast.Module) -> str:
+    """The functions and classes of a reference that lacks the name; empty where it may have it."""
+    return "" if name in _names(reference) else ", ".join(map(repr, _definitions(reference)))
+
+
+def undefined_function(tests: list[ast.Module]) -> str | None:
+    """The first function that the tests call and do not have themselves."""
+    own = {name for test in tests for name in _names(test)} | {*dir(builtins)}
+    calls = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Call))
+    names = (call.func.id for call in calls if isinstance(call.func, ast.Name))
+    return next((name for name in names if name not in own), None)
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """The names that code defines, assigns or imports."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    nodes = list(ast.walk(tree))
+    names = {node.name for node in nodes if isinstance(node, kinds)}
+    names |= {node.id for node in nodes if isinstance(node, ast.Name)
+              and isinstance(node.ctx, ast.Store)}  # fmt: skip
+    names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    aliases = (node for node in nodes if isinstance(node, ast.alias))
+    return names | {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
 
 def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:

@@ -20,6 +20,8 @@ SHOWN = {
     "learn/kl_engine": "KL {:.0e}",
     "learn/grad_norm": "grad {:.2g}",
     "loss": "loss {:.3g}",
+    "learn/margin": "margin {:.2g}",
+    "learn/accuracy": "accuracy {:.0%}",
     "learn/lr": "lr {:.1e}",
     "rollout/taught_so_far": "taught {:.0%}",
     "reward/pass_rate": "pass {:.1%}",

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from assay.errors import UserError
+from assay.judge.base import no_code
 from assay.registry import place_of
 from assay.rewards import Reward
 from assay.sync import run_sync
@@ -14,9 +16,10 @@ from assay.types import Completion, Execution, Rollout, Task, Turn, Verdict
 
 
 def try_rewards(reward: Reward, task: Task) -> None:
-    """Score two rollouts of `task` that nobody sampled, one that passes and one that fails, with
-    the terms that plug-ins hold. Terms that open something, such as a judge, are left out, and an
-    async term is followed until it waits for something, such as a server.
+    """Score rollouts of `task` that nobody sampled with the terms that plug-ins hold: one that
+    passes and one that fails, then one whose reply has no code. Terms that open something, such as
+    a judge, are left out, and an async term is followed until it waits for something, such as a
+    server.
 
     Raises UserError as the reward does.
     """
@@ -25,8 +28,16 @@ def try_rewards(reward: Reward, task: Task) -> None:
         for term in reward.terms
         if place_of(term.function) and not inspect.isasyncgenfunction(term.function)
     ]
-    if terms:
-        run_sync(Reward(terms)([_rollout(task, passes=True), _rollout(task, passes=False)]))
+    if not terms:
+        return
+    right, wrong = _rollout(task, passes=True), _rollout(task, passes=False)
+    run_sync(Reward(terms)([right, wrong]))
+    try:
+        run_sync(Reward(terms)([right, _without_code(task)]))
+    except UserError as error:
+        raise UserError(
+            f"{error}; this was for a reply without code, whose turn.program is None, as many are"
+        ) from error.__cause__  # it has the place in the plug-in
 
 
 def _until_it_waits(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,6 +58,13 @@ def _until_it_waits(function: Callable[..., Any]) -> Callable[..., Any]:
         return [0.0] * len(rollouts)
 
     return scores
+
+
+def _without_code(task: Task) -> Rollout:
+    """A rollout of one turn, whose reply is prose."""
+    completion = Completion("I do not know.", (1, 2, 3), (-0.5,) * 3, "stop", (0,) * 3)
+    execution = no_code(max(1, len(task.checks)))
+    return Rollout(task, (Turn((1, 2, 3), completion, None, execution),), None)
 
 
 def _rollout(task: Task, passes: bool) -> Rollout:

@@ -85,9 +85,13 @@ class Stage:
         length = counted(config.steps, "step") if config.steps else f"{config.epochs:g} epochs"
         sets = (f", {len(tasks)} of {spec}" for spec, tasks in self.evaluation_tasks.items())
         tested = "".join(sets)
+        rows = f"rows of {self.algorithm.file}"
+        of_tasks = f"{counted(len(self.tasks), 'task')} of {config.tasks.spec}"
+        learned = f"{of_tasks}, {rows}" if self.algorithm.file else of_tasks
+        if not config.tasks.train:
+            learned = f"{len(self.tasks)} {rows}"
         return (
-            f"{config.stage}: {config.algorithm['name']} of {self.model.name}, {length},"
-            f" {counted(len(self.tasks), 'task')} of {config.tasks.spec}"
+            f"{config.stage}: {config.algorithm['name']} of {self.model.name}, {length}, {learned}"
             f"{tested and tested + ' to evaluate'}"
         )
 

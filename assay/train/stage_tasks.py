@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from assay.algorithms import Algorithm
+from assay.check.report import naming_check
 from assay.config.sections import RunSettings
 from assay.environments import Environment, reported, require_fit
 from assay.errors import DataError, SettingsError
@@ -67,7 +68,9 @@ def _training_tasks(settings: RunSettings, judged: bool) -> tuple[list[Task], di
     tasks: list[Task] = []
     sets: dict[str, str] = {}
     for spec in settings.tasks.train:
-        for task in load(spec, limit=settings.tasks.limit, judged=judged):
+        with naming_check(spec):
+            loaded = load(spec, limit=settings.tasks.limit, judged=judged)
+        for task in loaded:
             if task.id in sets:
                 raise DataError(
                     f"{spec} and {sets[task.id]} both have a task {task.id!r}; rename one"

@@ -90,6 +90,37 @@ def test_a_stage_stops_early_after_so_many_values_that_are_no_better(
     assert not ends or f"the best is {max(values[:-2]):.4g}" in reason
 
 
+@pytest.mark.parametrize(
+    ("metric", "offer"),
+    [
+        ("reward/pas_rate", "did you mean 'reward/pass_rate'?"),
+        ("pass_rate", "did you mean 'reward/pass_rate'?"),
+        ("something", "docs/metrics.md lists the names"),
+    ],
+)
+def test_a_metric_that_never_comes_is_warned_of_once_with_a_near_name(
+    metric: str, offer: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = StageHistory(f"stage of {metric}", tmp_path, 100)
+    for step in range(1, 30):
+        history.add(step, {"reward/pass_rate": 0.5, "loss": 1.0})
+        assert stop_early(history, metric=metric) == ""
+        assert bool(caplog.messages) == (step >= 10)
+    (line,) = caplog.messages
+    assert line.endswith(f"waits for the metric {metric!r}, which no step has had so far; {offer}")
+
+
+def test_a_metric_of_evaluations_may_come_late(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = StageHistory("late", tmp_path, 100)
+    for step in range(1, 51):
+        history.add(step, {"loss": 1.0})
+        assert bool(caplog.messages) == (step > 50)
+        stop_early(history, metric="evaluate/pass@1")
+    assert len(caplog.messages) == 1
+
+
 def test_where_the_lowest_is_the_best_a_rising_metric_ends_the_stage() -> None:
     rising = history_of(0.1, 0.2, 0.3)
     assert stop_early(rising, patience=2, lowest_is_best=True)

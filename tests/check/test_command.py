@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -269,3 +271,68 @@ def test_check_works_inside_a_running_event_loop(tmp_path: Path) -> None:
         return check(str(file), runner=RUNNER)
 
     assert flaws(asyncio.run(notebook_cell())) == {"bad": {"reference_fails", "duplicate"}}
+
+
+PLUS = "def plus(a, b):\n    return a + b\n"
+
+
+def adds(name: str, reference: str, **others: Any) -> dict[str, Any]:
+    tests = ["assert add(1, 2) == 3", f"assert add(-1, {len(name)}) == {len(name) - 1}"]
+    return {
+        "id": name,
+        "prompt": f"Write {name}.",
+        "tests": tests,
+        "reference": reference,
+        **others,
+    }
+
+
+def test_a_reference_of_another_name_is_told_beside_the_name_that_the_tests_call(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        adds("right", "def add(a, b):\n    return a + b\n"),
+        adds("row", PLUS),
+        adds("entry point", PLUS, entry_point="add"),
+        adds("an alias", f"{PLUS}add = plus\n", entry_point="add"),
+    ]
+    file = write(tmp_path / "tasks.jsonl", rows)
+    checked = {report.id: report for report in check(str(file), runner=RUNNER)}
+    details = {name: one.findings[0].detail for name, one in checked.items() if one.findings}
+    assert details == {
+        f"{file}, line 2": "the tests call 'add', but 'reference' defines 'plus'; rename one of"
+        " them",
+        "entry point": "the entry point that the tests call is 'add', but the reference defines"
+        " 'plus'; rename one of them",
+    }  # fmt: skip
+    assert [name for name, report in checked.items() if report.sound] == ["right", "an alias"]
+
+
+def test_a_check_shows_a_reason_for_each_finding_that_drops_a_task(tmp_path: Path) -> None:
+    write(
+        tmp_path / "tasks.jsonl",
+        [row("sound"), row("bad", reference="def f(x): return 3\n"), row("worse")],
+    )
+    done = assay("check", "tasks.jsonl", folder=tmp_path)
+    reason = r"^reference_fails: bad: wrong: .*assert f.*; 0 of 2 checks pass$"
+    assert re.search(reason, done.stdout, re.MULTILINE)
+    assert "\nduplicate: " not in done.stdout, "a warning drops nothing"
+    assert "; --output FILE.jsonl writes the tasks that are kept; --report" in done.stdout
+
+
+def test_training_refuses_a_row_with_the_command_that_keeps_the_others(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(
+        'name = "run"\npolicy.model = "tiny"\ntasks.train = "tasks.jsonl"\nsteps = 1\n'
+        'algorithm.name = "sft"\n'
+    )
+    for rows in ([adds("a", PLUS), row("sound")], [row("sound"), adds("a", PLUS)]):
+        write(tmp_path / "tasks.jsonl", rows)
+        done = assay("train", "run.toml", "--dry-run", folder=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1].endswith(
+            "the tests call 'add', but 'reference' defines 'plus'; rename one of them; `assay check"
+            " tasks.jsonl --output sound.jsonl` writes the tasks that are right"
+        )
+    write(tmp_path / "tasks.jsonl", [adds("a", PLUS)])
+    alone = assay("train", "run.toml", "--dry-run", folder=tmp_path)
+    assert "assay check" not in alone.stderr, "no task would be left"

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
 
 from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.errors import ModelError, SettingsError
 from assay.policy.load_model import Policy, load_policy, pick_device
+from assay.policy.source import source_of
 from assay.policy.tiny import make_tiny
 from assay.rollout.prompter import Prompter
 from assay.types import Check, Message, Task
@@ -155,6 +157,26 @@ def test_a_model_that_cannot_be_used_is_named_in_one_line_with_what_to_do(tmp_pa
         with pytest.raises(ModelError, match=message) as caught:
             load_policy(PolicySettings(model=name))
         assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_the_hub_is_not_asked_for_where_no_hub_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no network")
+
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("the hub is asked")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("socket.getaddrinfo", refused)
+    monkeypatch.setattr("httpx2.Client.send", asked)
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    looked_up = "no folder of that name is here, the hub's client has no copy"
+    with pytest.raises(ModelError, match=f"'nobody/none' is not there: {looked_up}.*; correct"):
+        _ = source_of(PolicySettings(model="nobody/none")).facts
+    assert constants.HF_HUB_OFFLINE is False, "later requests of the process go out again"
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

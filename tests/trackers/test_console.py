@@ -65,6 +65,14 @@ def test_the_loss_is_shown_only_where_nothing_is_rewarded(
     assert capsys.readouterr().out == "demo/grpo step 12/200  grad 0  loss 0.0312  lr 2.5e-5\n"
 
 
+def test_a_stage_that_learns_from_pairs_or_labels_shows_margin_and_accuracy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    learned = {"learn/margin": -0.125, "learn/accuracy": 0.5}
+    lines(200, Clock()).track(12, {"loss": 0.5, "learn/lr": 2.5e-5, **learned})
+    assert capsys.readouterr().out.endswith("loss 0.5  margin -0.12  accuracy 50%  lr 2.5e-5\n")
+
+
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [(80, ""), (120, "  taught 69%  pass 41.3%  tokens 118")],

@@ -226,7 +226,8 @@ def test_measuring_takes_a_small_share_of_the_run() -> None:
 def test_advice_names_only_settings_that_the_stage_uses(algorithm: str, tmp_path: Path) -> None:
     row = '{"prompt": "Add.", "chosen": "x = 1", "rejected": "y", "completion": "x"}\n'
     (tmp_path / "pairs.jsonl").write_text(row)
-    labels = [{"prompt": text, "completion": "x = 1", "label": True} for text in ("Add.", "Go.")]
+    labels = [{"prompt": text, "completion": "x = 1", "label": text == "Go."}
+              for text in ("Add.", "Go.")]  # fmt: skip
     (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, labels)))
     (tmp_path / "own.toml").write_text(PLAN.partition("[stages.sft]")[0])
     words = f"--algorithm.name {algorithm} --steps 3 --evaluate.tasks drills:test --folder x"

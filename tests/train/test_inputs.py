@@ -104,7 +104,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
         json.dumps({"prompt": "Say it.", "chosen": "no", "rejected": "ok"})
     ),
     "algorithm.labels": lambda path: (path / "labels.jsonl").write_text(
-        (path / "labels.jsonl").read_text().replace("true", "false")
+        (path / "labels.jsonl").read_text().replace('"ok"', '"no"')
     ),
     "policy.model": lambda path: change_weights(path / "model/llama/model.safetensors"),
 }

@@ -20,7 +20,7 @@ from assay.judge import Judge
 from assay.policy.load_model import Policy
 from assay.policy.source import source_of
 from assay.rollout.attempt import RolloutContext, make_prompts
-from assay.rollout.labels import read_labels
+from assay.rollout.labels import read_labels, tasks_of_labels
 from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
 from assay.train.sources import DatasetSource, RolloutSource, StepData
@@ -307,11 +307,41 @@ def test_labels_come_by_task_and_from_an_evaluation_too(tmp_path: Path) -> None:
 
 
 def test_labels_need_no_training_tasks(tmp_path: Path) -> None:
-    rows = [{"prompt": text, "completion": "a", "label": False} for text in ("x", "y")]
+    rows = [{"prompt": text, "completion": "a", "label": text == "x"} for text in ("x", "y")]
     labels = {"name": "kto", "labels": str(write_rows(tmp_path, *rows))}
     settings = run_settings(tasks={}, algorithm=labels)
     stage = prepare(settings, source_of(settings.policy), adapted=False)
     assert [task.prompt for task in stage.tasks] == ["x", "y"]
+    assert stage.summary.endswith(f", 2 rows of {labels['labels']}")
+
+
+@pytest.mark.parametrize(
+    ("label", "says"),
+    [(True, "good, .* add some that are bad, or .*'sft'"), (False, "bad, .* some that are good$")],
+)
+def test_labels_that_are_all_the_same_are_refused_before_a_model_is_loaded(
+    tmp_path: Path, label: bool, says: str
+) -> None:
+    rows = [{"prompt": text, "completion": "a", "label": label} for text in ("x", "y")]
+    file = write_rows(tmp_path, *rows)
+    with pytest.raises(DataError, match=f"every completion of {file} is {says}"):
+        tasks_of_labels(file)
+    with pytest.raises(DataError, match=says):
+        read_labels(file, [], Prompter(tiny_policy(tmp_path).chat))
+
+
+def test_a_labelled_completion_begins_on_a_new_line_unless_it_begins_with_a_space(
+    tmp_path: Path,
+) -> None:
+    chat = tiny_policy(tmp_path).chat
+    file = write_rows(
+        tmp_path,
+        {"prompt": "# a", "completion": "x = 1\n", "label": True},
+        {"prompt": "# b\n", "completion": "x = 1\n", "label": True},
+        {"prompt": "x =", "completion": " 1\n", "label": False},
+    )
+    texts = [chat.text(own.tokens) for own, _ in read_labels(file, [], Prompter(chat))]
+    assert texts == ["# a\nx = 1\n", "# b\nx = 1\n", "x = 1\n"]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +368,7 @@ def test_a_row_without_a_labelled_completion_is_refused_with_its_line(
 
 
 def test_labels_of_one_prompt_are_refused(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "completion": text, "label": True} for text in "ab"]
+    rows = [{"prompt": "p", "completion": text, "label": text == "a"} for text in "ab"]
     with pytest.raises(DataError, match="fewer than two prompts"):
         read_labels(write_rows(tmp_path, *rows), [], Prompter(tiny_policy(tmp_path).chat))
 
