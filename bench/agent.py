@@ -1,10 +1,10 @@
-"""A few GRPO steps of a model that works in `shell`: seconds of a step and its parts, turns, and the
-share of rollouts that repair the repository.
+"""A few GRPO steps of a model that works in `shell`: seconds of a step and its parts, turns, and
+the share of rollouts that repair the repository.
 
     python -m bench.agent [--model FOLDER] [--steps 3] [--tasks 4] [--group 8] [--tokens 256]
 
 The repositories are made here: a module of two functions, of which one has a bug, and its tests.
-The tests have no hidden part, so passes are forgeable.
+A pass of a repository's own tests is forgeable, so the settings allow that.
 """
 
 from __future__ import annotations

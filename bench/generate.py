@@ -163,14 +163,15 @@ def measure(size: Size, dtype: str, arguments: argparse.Namespace) -> dict[str, 
     """The rounds of each way to generate in one data type, interleaved. The first way is the one
     that the others are compared with.
     """
-    policy, model = make(size, dtype, arguments), size.model(dtype).to(arguments.device).eval()
+    policy = make(size, dtype, arguments)
     requests = requests_of(size, policy.chat, arguments)
     ways: dict[str, Generate] = {}
     if not arguments.no_generate:
+        model = size.model(dtype).to(arguments.device).eval()
         ways[f"transformers generate, {dtype}"] = by_transformers(policy, model)
-    if not (arguments.no_generate or arguments.no_static):
-        way = by_transformers(policy, model, cache_implementation="static")
-        ways[f"transformers generate, static cache, {dtype}"] = way
+        if not arguments.no_static:
+            way = by_transformers(policy, model, cache_implementation="static")
+            ways[f"transformers generate, static cache, {dtype}"] = way
     ways[f"engines/torch, {dtype}"] = by_assay(policy)
     clocks: dict[str, Callable[[], float]] = {}
     if arguments.vllm and (dtype == "float32" or policy.device.type == "cuda"):

@@ -9,6 +9,7 @@ The first step of a stage is left out where there are others. An evaluation is e
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -44,7 +45,7 @@ def seconds_of_steps(rows: Sequence[dict[str, Any]]) -> list[float]:
     its parts took.
     """
     if len(rows) > 1:
-        return [after["time"] - row["time"] for row, after in zip(rows, rows[1:], strict=False)]
+        return [after["time"] - row["time"] for row, after in itertools.pairwise(rows)]
     parts = ("time/generate", "time/judge", "time/learn")
     return [sum(rows[0].get(part, 0.0) for part in parts)]
 

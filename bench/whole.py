@@ -9,15 +9,15 @@ The model is a Llama of 5M parameters with random weights that ends a completion
 110. Every completion continues a program that already returns, and often breaks it; it is judged.
 With `--model`, pretrained models in Hugging Face format take steps of 8 prompts x 8 completions of
 up to 160 tokens (`--prompts`, `--tokens`) on a task set, asked through their chat template and
-ended by their own stop tokens, against TRL's defaults alone. With `--device cuda` both sides are
-on one GPU, and with `--vllm` TRL generates with vLLM in its own process (colocated). The reward of
+ended by their own stop tokens, against TRL's defaults alone. With `--device cuda` both sides are on
+one GPU, and with `--vllm` TRL generates with vLLM in its own process (colocated). The reward of
 both is the judge's verdict (TRL's through `assay.integrations.trl`) and a small term for length, so
-that no group has zero variance and both learn from all completions. Each side is a process of its own with two
-threads, TRL's with OpenMP's default, ours with what `assay` sets. In bfloat16 TRL computes under
-autocast, and ours is a policy with `policy.dtype = "bfloat16"`. They take their steps in turns, so
-that both meet the same load; `--apart` lets one side end before the other starts, where two models
-do not fit into memory. Medians. CPU time is that of the process with its spinning threads, and
-without the judge's programs.
+that no group has zero variance and both learn from all completions. Each side is a process of its
+own with two threads, TRL's with OpenMP's default, ours with what `assay` sets. In bfloat16 TRL
+computes under autocast, and ours is a policy with `policy.dtype = "bfloat16"`. They take their
+steps in turns, so that both meet the same load; `--apart` lets one side end before the other
+starts, where two models do not fit into memory. Medians. CPU time is that of the process with its
+spinning threads, and without the judge's programs.
 """
 
 from __future__ import annotations
