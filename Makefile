@@ -8,7 +8,7 @@ PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo laptop test test-data test-quick test-long test-integrations test-vllm test-agents test-browser test-gpu languages lint fuzz bench clean
+.PHONY: install demo laptop test test-data test-quick test-long test-integrations test-vllm test-agents test-browser test-gpu gpu-hour languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -85,6 +85,13 @@ test-browser: install
 # On a machine with a GPU; elsewhere all of it is skipped.
 test-gpu: install
 	$(BIN)/python -m pytest tests/gpu
+
+# All that a GPU must show, in one table; it goes on where it stopped. OPTIONS="--only update-1.3B" runs one line.
+gpu-hour: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,vllm]" || \
+		echo "vLLM cannot be installed; lines that need it are not run" >&2
+	$(BIN)/python -m bench.gpu_hour $(OPTIONS)
 
 # What Debian and Ubuntu have to judge programs of other languages than Python; as root.
 languages:

@@ -11,7 +11,7 @@ All sample from the full distribution at temperature 1, so mean lengths differ a
 `--fixed` nothing ends a completion before the limit. Rounds are interleaved, and medians count.
 Ratios are to `generate` in the same data type. Rates are by wall time and by CPU time of the
 process, which other work on the machine disturbs less. The CPU time of vLLM includes that of its
-server.
+server. On a GPU vLLM computes in each data type, on the same card.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from assay.rollout.prompter import Prompter
 from assay.sandbox.kernel import cpu_seconds_of
 from assay.tasks import load
 from assay.types import Completion
+from bench.figures import Figure, add_json, write_figures
 from bench.sizes import Size, add_arguments, sizes_of, table
 
 Generate = Callable[[list[GenerationRequest], int, int], list[int]]
@@ -110,11 +111,14 @@ def by_assay(policy: Policy) -> Generate:
 
 
 def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Generate, Callable[[], float]]:
-    """Through a server with one compute thread; and a clock of the CPU time of both processes."""
+    """Through a server with one compute thread, or on the policy's GPU; and a clock of the CPU time
+    of both processes.
+    """
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"
-    settings = EngineSettings(
-        name="vllm", kv_cache_tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",)
-    )
+    words = ("--skip-tokenizer-init",)
+    if policy.device.type == "cuda":
+        words += ("--gpu-memory-utilization", "0.5")  # the policy has its part of the card
+    settings = EngineSettings(name="vllm", kv_cache_tokens=1 << 17, python=python, arguments=words)
     loop = asyncio.new_event_loop()
     opened = open_vllm(policy, settings, folder, 0)
     engine = loop.run_until_complete(opened.__aenter__())
@@ -159,19 +163,20 @@ def measure(size: Size, dtype: str, arguments: argparse.Namespace) -> dict[str, 
     """The rounds of each way to generate in one data type, interleaved. The first way is the one
     that the others are compared with.
     """
-    policy, model = make(size, dtype, arguments), size.model(dtype).to(arguments.device).eval()
+    policy = make(size, dtype, arguments)
     requests = requests_of(size, policy.chat, arguments)
-    ways = {f"transformers generate, {dtype}": by_transformers(policy, model)}
-    if not arguments.no_static:
-        way = by_transformers(policy, model, cache_implementation="static")
-        ways[f"transformers generate, static cache, {dtype}"] = way
+    ways: dict[str, Generate] = {}
+    if not arguments.no_generate:
+        model = size.model(dtype).to(arguments.device).eval()
+        ways[f"transformers generate, {dtype}"] = by_transformers(policy, model)
+        if not arguments.no_static:
+            way = by_transformers(policy, model, cache_implementation="static")
+            ways[f"transformers generate, static cache, {dtype}"] = way
     ways[f"engines/torch, {dtype}"] = by_assay(policy)
     clocks: dict[str, Callable[[], float]] = {}
-    if arguments.vllm and dtype == "float32":
-        name, (way, clock) = (
-            "engines/vllm, float32",
-            by_vllm(policy, arguments.vllm, Path(mkdtemp())),
-        )
+    if arguments.vllm and (dtype == "float32" or policy.device.type == "cuda"):
+        name = f"engines/vllm, {dtype}"
+        way, clock = by_vllm(policy, arguments.vllm, Path(mkdtemp()))
         ways[name], clocks[name] = way, clock
     rounds: dict[str, list[Round]] = {name: [] for name in ways}
     for number in range(arguments.rounds or size.rounds):
@@ -197,6 +202,19 @@ def cell(rounds: list[Round], base: list[Round], part: int) -> str:
     return f"{rate:,.0f} · **{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
+def figures_of(label: str, results: dict[str, list[Round]]) -> list[Figure]:
+    """The median rate by wall time of each way, and the median ratio to the first way."""
+    figures, base = [], next(iter(results.values()))
+    for way, rounds in results.items():
+        rate = statistics.median(wall for wall, _, _ in rounds)
+        figures.append(Figure(f"{label}: {way}", rate, "tokens/s"))
+        if rounds is not base:
+            ratios = [mine[0] / theirs[0] for mine, theirs in zip(rounds, base, strict=True)]
+            name = f"{label}: {way} / {next(iter(results))}"
+            figures.append(Figure(name, statistics.median(ratios), "times"))
+    return figures
+
+
 def main() -> None:
     """Measure, and print one table of all sizes."""
     parser = argparse.ArgumentParser(
@@ -212,14 +230,21 @@ def main() -> None:
     parser.add_argument(
         "--no-static", action="store_true", help="leave out `generate` with a static cache"
     )
+    parser.add_argument(
+        "--no-generate",
+        action="store_true",
+        help="leave out `generate`; ratios are to engines/torch",
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--vllm", help="interpreter of an environment with vLLM, to measure it too")
+    add_json(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
+    figures: list[Figure] = []
     for size in sizes_of(arguments):
         names = [
             f"{size.label}: tokens/s · ratio (range)",
@@ -229,6 +254,8 @@ def main() -> None:
         columns += names
         for dtype in arguments.dtype:
             rounds = measure(size, dtype, arguments)
+            figures += figures_of(size.label, rounds)
+            write_figures(arguments.json, figures)
             base = next(iter(rounds.values()))
             for way, results in rounds.items():
                 mean = statistics.mean(result[2] for result in results)

@@ -3,6 +3,7 @@ takes as long as learning.
 
     python -m bench.lag                         # the engine only waits before it answers
     python -m bench.lag --vllm DIR/bin/python   # a vLLM server on one core, the run on the other
+    python -m bench.lag --vllm DIR/bin/python --cores     # neither is pinned: both share a GPU
 
 The learner and the judge are real in both: 32 drills x 8 answers, a GRPO step of the demo's policy.
 The wait is as long as the learner's last step. With a server, a policy of 15M parameters learns
@@ -47,6 +48,7 @@ from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
 from assay.types import Completion, Metrics, Task
+from bench.figures import Figure, add_json, write_figures
 
 PROMPTS, GROUP = 32, 8
 SHAPE = TinySettings(width=384, layers=8, heads=6)
@@ -171,7 +173,7 @@ rollout.max_staleness = {lag}
 rollout.tasks_per_step = 32
 rollout.group_size = {group}
 rollout.max_tokens = {tokens}
-engine = {{ name = "vllm", python = "{python}" }}
+engine = {{ name = "vllm", python = "{python}", arguments = {arguments} }}
 [policy]
 model = "{model}"
 [rewards]
@@ -182,13 +184,16 @@ length = {{ alpha = 0.3, on_failure = true }}
 
 def by_a_server(arguments: argparse.Namespace) -> None:
     """Print steps an hour of both: the server has the first core, the run the second."""
-    theirs, ours = arguments.cores
+    pins = [f"taskset -c {core} " for core in arguments.cores] or ["", ""]
+    shared_gpu = ["--gpu-memory-utilization", "0.5"] if torch.cuda.is_available() else []
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or make_tiny(Path(folder) / "model", load("drills:train"), SHAPE, 0)
         python = Path(folder) / "python"
-        python.write_text(f'#!/bin/sh\nexec taskset -c {theirs} {arguments.vllm} "$@"\n')
+        python.write_text(f'#!/bin/sh\nexec {pins[0]}{arguments.vllm} "$@"\n')
         python.chmod(0o755)
-        environment = {**os.environ, "VLLM_CPU_OMP_THREADS_BIND": theirs, "OMP_NUM_THREADS": "1"}
+        pinned = {"VLLM_CPU_OMP_THREADS_BIND": arguments.cores[0], "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, **(pinned if arguments.cores else {})}
         for number, lag in itertools.product(range(arguments.rounds), (0, 1)):
             file = Path(folder) / f"lag{lag}.toml"
             shape = {
@@ -197,19 +202,12 @@ def by_a_server(arguments: argparse.Namespace) -> None:
                 "steps": arguments.steps + 2,
                 "group": arguments.group,
                 "tokens": arguments.tokens,
+                "arguments": json.dumps(shared_gpu),
             }
             file.write_text(SERVED.format(**shape, python=python, model=model))
             command = [
-                "taskset",
-                "-c",
-                ours,
-                sys.executable,
-                "-m",
-                "assay",
-                "train",
-                str(file),
-                "--fresh",
-            ]
+                *pins[1].split(), sys.executable, "-m", "assay", "train", str(file), "--fresh",
+            ]  # fmt: skip
             subprocess.run(command, env=environment, check=True)
             lines = (Path(folder) / f"lag{lag}/grpo/metrics.jsonl").read_text().splitlines()
             rows = [row for line in lines if "loss" in (row := json.loads(line))][2:]
@@ -218,6 +216,10 @@ def by_a_server(arguments: argparse.Namespace) -> None:
                 statistics.mean(row[name] for row in rows) for name in names
             )
             seconds = learning + syncing + waiting
+            figures.append(
+                Figure(f"round {number + 1}, {lag} versions behind", 3600 / seconds, "steps/hour")
+            )
+            write_figures(arguments.json, figures)
             print(
                 f"round {number}, lag {lag}: {3600 / seconds:.0f} steps an hour, {seconds:.1f} s ="
                 f" learning {learning:.1f}, syncing {syncing:.1f}, waiting {waiting:.1f}; writing"
@@ -236,11 +238,12 @@ def main() -> None:
         "--vllm", metavar="PYTHON", help="interpreter of an environment that has vllm"
     )
     parser.add_argument(
-        "--cores", nargs=2, default=("0", "1"), help="of the server, and of the run"
+        "--cores", nargs="*", default=("0", "1"), help="of the server, and of the run; none: free"
     )
     parser.add_argument("--model", help="a model directory; else one with random weights")
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=48)
+    add_json(parser)  # with --vllm
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.vllm:

@@ -3,7 +3,8 @@
 
 The flops that count are those of the whole pass with every lever: prompts once, no padding, logits
 where the mask is, nothing twice. Their rate over the card's is the utilisation, so a lever that is
-off shows as a lower one.
+off shows as a lower one. Then the profiler tells which share of an update with every lever each
+kind of operation takes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from assay.policy.forward import Layout, tried_layouts, use_layouts
 from assay.types import Sample
+from bench.figures import Figure, write_figures
 from bench.updates import LORA, Ours
 
 
@@ -109,12 +112,68 @@ def useful_flops(size: Size, samples: Sequence[Sample], lora: bool) -> float:
     return 2 * passes * weights + 3 * 4 * pairs * width * layers
 
 
-def measure(
-    size: Size, lora: bool, layout: Layout, samples: Sequence[Sample]
-) -> tuple[float, float]:
-    """Median seconds of an update, and its peak memory in GiB above model and optimizer (0 off the
-    GPU).
+KINDS = {
+    "attention": ("attention", "flash", "fmha"),
+    "optimizer": ("foreach", "multi_tensor", "adam", "lerp"),
+    "matrix products": ("gemm", "gemv", "nvjet", "cutlass", "xmma", "splitk", "aten::mm",
+                        "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn"),
+}  # fmt: skip
+"""Kinds of operations, and parts of the names of their GPU kernels, or on a CPU of torch's
+operations. The first that fits counts; all others are `other kernels`."""
+
+
+def product_rate(size: Size) -> float:
+    """Flops a second of large products in bfloat16: the best of five rounds."""
+    width, times = (8192, 20) if size.device == "cuda" else (256, 2)
+    left, right = (
+        torch.randn(width, width, device=size.device, dtype=torch.bfloat16) for _ in range(2)
+    )
+    best = 0.0
+    for _ in range(6):
+        start = time.perf_counter()
+        for _ in range(times):
+            left @ right
+        if size.device == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, times * 2 * width**3 / (time.perf_counter() - start))
+    return best
+
+
+def kind_of(operation: str) -> str:
+    """The kind of operations to which one belongs."""
+    name = operation.lower()
+    kinds = (kind for kind, words in KINDS.items() if any(word in name for word in words))
+    return next(kinds, "other kernels")
+
+
+def shares(size: Size, samples: Sequence[Sample], lora: bool) -> dict[str, float]:
+    """The share of an update's wall time that each kind of operation takes, and what is left: `no
+    kernel`, in which the device waits.
     """
+    from torch.profiler import ProfilerActivity, profile
+
+    ours, gpu = packed_updates(size, lora, "packed", samples), size.device == "cuda"
+    start = time.perf_counter()
+    ours.update()
+    if gpu:
+        torch.cuda.synchronize()
+    wall = time.perf_counter() - start
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
+    with profile(activities=activities) as profiled:
+        ours.update()
+    took = dict.fromkeys([*KINDS, "other kernels"], 0.0)
+    for event in profiled.key_averages():
+        if not gpu:
+            took[kind_of(event.key)] += event.self_cpu_time_total / 1e6
+        elif event.device_type.name == "CUDA" and not event.is_user_annotation:
+            took[kind_of(event.key)] += event.self_device_time_total / 1e6
+    whole = max(wall, sum(took.values()))  # on a CPU the profiler itself takes time
+    idle = 1 - sum(took.values()) / whole
+    return {kind: seconds / whole for kind, seconds in took.items()} | {"no kernel": idle}
+
+
+def packed_updates(size: Size, lora: bool, layout: Layout, samples: Sequence[Sample]) -> Ours:
+    """A learner with this layout that has done two updates."""
     model = model_of(size, lora)
     ours = Ours(model, samples, learner={"micro_batch_tokens": size.micro_batch_tokens})
     tried = tried_layouts(model)[torch.bfloat16]
@@ -122,6 +181,16 @@ def measure(
     use_layouts(model, {torch.bfloat16: replace(tried, fastest=layout)})
     ours.update()
     ours.update()
+    return ours
+
+
+def measure(
+    size: Size, lora: bool, layout: Layout, samples: Sequence[Sample]
+) -> tuple[float, float]:
+    """Median seconds of an update, and its peak memory in GiB above model and optimizer (0 off the
+    GPU).
+    """
+    ours = packed_updates(size, lora, layout, samples)
     gpu = size.device == "cuda"
     base = torch.cuda.memory_allocated() if gpu else 0
     seconds = []
@@ -138,9 +207,13 @@ def measure(
     )
 
 
-def print_levers(dry: bool, peak: float) -> None:
-    """A line for each lever that is off; `peak` [flop/s] is what the card can do in bfloat16."""
+def print_levers(dry: bool, peak: float | None, json: Path | None) -> None:
+    """A line for each lever that is off; `peak` [flop/s] is what the card can do in bfloat16, and
+    is measured if it is None.
+    """
     size = DRY if dry else LARGE
+    rate = peak or product_rate(size)
+    figures = [] if peak else [Figure("products in bfloat16", rate / 1e12, "Tflop/s")]
     samples = rollouts(size)
     completed = sum(len(sample.tokens) - size.prompt for sample in samples)
     where = (
@@ -148,7 +221,10 @@ def print_levers(dry: bool, peak: float) -> None:
         if size.device == "cuda"
         else "CPU, dry run: the figures say nothing"
     )
-    print(f"{where}, torch {torch.__version__}; {completed} completion tokens a step")
+    print(
+        f"{where}, torch {torch.__version__}; {completed} completion tokens a step;"
+        f" {rate / 1e12:.0f} Tflop/s {'given' if peak else 'measured'}"
+    )
     cases: tuple[tuple[str, Layout, Sequence[Sample]], ...] = (
         ("every lever", "packed", samples),
         ("without shared prompts", "packed", apart(samples)),
@@ -158,10 +234,26 @@ def print_levers(dry: bool, peak: float) -> None:
     for lora in (False, True):
         for name, layout, rows in cases:
             seconds, memory = measure(size, lora, layout, rows)
-            utilisation = useful_flops(size, samples, lora) / seconds / peak
+            utilisation = useful_flops(size, samples, lora) / seconds / rate
+            case = f"{'LoRA' if lora else 'full'}, {name}"
+            figures += [
+                Figure(f"{case}: share of the card's flops", 100 * utilisation, "%"),
+                Figure(f"{case}: completion tokens", completed / seconds, "tokens/s"),
+                Figure(f"{case}: memory above model and optimizer", memory, "GiB"),
+            ]
+            write_figures(json, figures)
             print(
-                f"{'LoRA' if lora else 'full'}, {name}: {completed / seconds:.0f} completion"
+                f"{case}: {completed / seconds:.0f} completion"
                 f" tokens/s, {memory:.1f} GiB above model and optimizer, {utilisation:.1%} of the"
                 " card's flops",
                 flush=True,
             )
+    for lora in (False, True):
+        case = f"{'LoRA' if lora else 'full'}, every lever"
+        parts = shares(size, samples, lora)
+        figures += [
+            Figure(f"{case}: time of {kind}", 100 * share, "%") for kind, share in parts.items()
+        ]
+        write_figures(json, figures)
+        told = ", ".join(f"{kind} {share:.1%}" for kind, share in parts.items())
+        print(f"{case}, of its time: {told}", flush=True)

@@ -73,7 +73,9 @@ def _next_step(side: subprocess.Popen[bytes]) -> Step:
     with contextlib.suppress(BrokenPipeError):
         side.stdin.write(b"\n")
         side.stdin.flush()
-    if not (line := side.stdout.readline()):
+    while (line := side.stdout.readline()) and not line.startswith(b"{"):
+        sys.stderr.buffer.write(line)  # what its libraries say
+    if not line:
         raise SystemExit(f"this side of the benchmark ended early: {side.args!r}")
     step: Step = json.loads(line)
     return step

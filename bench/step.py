@@ -42,6 +42,7 @@ os.environ.update(tune() if {"assay", "--levers"} & set(sys.argv) else {})
 
 import torch
 
+from bench.figures import add_json
 from bench.sides import alternate, peaks, ratio, status, turn
 from bench.sizes import LENGTHS, Size, add_arguments, sizes_of, table
 from bench.updates import Ours, Theirs, make, rollouts
@@ -254,14 +255,16 @@ def main() -> None:
     parser.add_argument("--levers", action="store_true")
     parser.add_argument("--dry", action="store_true", help="with --levers: a tiny model on a CPU")
     parser.add_argument(
-        "--peak", type=float, default=989e12, help="the card's flops in bfloat16 [1/s]"
-    )
+        "--peak", type=float,
+        help="with --levers: the card's flops in bfloat16 [1/s]; measured with products if not",
+    )  # fmt: skip
+    add_json(parser)  # of --levers
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     if arguments.levers:
         from bench.levers import print_levers
 
-        print_levers(arguments.dry, arguments.peak)
+        print_levers(arguments.dry, arguments.peak, arguments.json)
     elif arguments.side:
         (size,) = sizes_of(arguments, arguments.lengths)
         race = Race(size, arguments.setting, arguments.lora, arguments.prompts[0])

@@ -9,14 +9,15 @@ The model is a Llama of 5M parameters with random weights that ends a completion
 110. Every completion continues a program that already returns, and often breaks it; it is judged.
 With `--model`, pretrained models in Hugging Face format take steps of 8 prompts x 8 completions of
 up to 160 tokens (`--prompts`, `--tokens`) on a task set, asked through their chat template and
-ended by their own stop tokens, against TRL's defaults alone. The reward of both is the judge's
-verdict (TRL's through `assay.integrations.trl`) and a small term for length, so that no group has
-zero variance and both learn from all completions. Each side is a process of its own with two
-threads, TRL's with OpenMP's default, ours with what `assay` sets. In bfloat16 TRL computes under
-autocast, and ours is a policy with `policy.dtype = "bfloat16"`. They take their steps in turns, so
-that both meet the same load; `--apart` lets one side end before the other starts, where two models
-do not fit into memory. Medians. CPU time is that of the process with its spinning threads, and
-without the judge's programs.
+ended by their own stop tokens, against TRL's defaults alone. With `--device cuda` both sides are on
+one GPU, and with `--vllm` TRL generates with vLLM in its own process (colocated). The reward of
+both is the judge's verdict (TRL's through `assay.integrations.trl`) and a small term for length, so
+that no group has zero variance and both learn from all completions. Each side is a process of its
+own with two threads, TRL's with OpenMP's default, ours with what `assay` sets. In bfloat16 TRL
+computes under autocast, and ours is a policy with `policy.dtype = "bfloat16"`. They take their
+steps in turns, so that both meet the same load; `--apart` lets one side end before the other
+starts, where two models do not fit into memory. Medians. CPU time is that of the process with its
+spinning threads, and without the judge's programs.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
 from assay.types import Check, Metrics, Rollout, Task, as_dicts
+from bench.figures import Figure, add_json, write_figures
 from bench.sides import Step, alternate, peaks, ratio, turn
 from bench.updates import LORA
 
@@ -73,8 +75,10 @@ THEIRS: dict[str, dict[str, Any]] = {
     "its defaults in float32": {"bf16": False},
     "its best": {"bf16": False, "gradient_checkpointing": False, "whole": True},
     "its own defaults (bfloat16)": {},
+    "vLLM colocated (bfloat16)": {"use_vllm": True, "vllm_mode": "colocate"},
 }
 """Settings of TRL's; `whole` puts all rows of a step into one batch instead of batches of eight."""
+COLOCATED = "vLLM colocated"
 
 
 @dataclass(frozen=True)
@@ -104,16 +108,27 @@ class Race:
     lora: bool = False
     micro_batch_tokens: int | None = None
     """Of our learner; None for its default."""
+    device: str = "cpu"
+
+    @property
+    def rows(self) -> int:
+        """Completions of a step."""
+        return self.size.prompts * GROUP
 
     def command(self, side: str, rounds: int) -> list[str]:
         """That of the process of one side."""
         words = [side, json.dumps(asdict(self)), "--rounds", str(rounds)]
         return [sys.executable, "-m", "bench.whole", *words]
 
-    def run(self, rounds: int, apart: bool) -> str:
-        """A line of figures."""
+    def run(self, rounds: int, apart: bool) -> list[list[Step]]:
+        """The steps of both sides."""
         commands = [self.command(side, rounds + 1) for side in ("--ours", "--trl")]
-        return line(alternate(commands, rounds, apart), self.size.prompts * GROUP)
+        return alternate(commands, rounds, apart)
+
+    def wait_for_gpu(self) -> None:
+        """Return when the device has done what it was given."""
+        if self.device != "cpu":
+            torch.cuda.synchronize()
 
     def tasks_for(self, chat: Chat) -> list[Task]:
         """Those of both sides."""
@@ -184,7 +199,7 @@ class Ours:
 
     def __init__(self, race: Race, judge: Judge) -> None:
         size, dtype = race.size, "float32" if "float32" in race.setting else "bfloat16"
-        policy = {"model": race.folder, "device": "cpu", "dtype": dtype}
+        policy = {"model": race.folder, "device": race.device, "dtype": dtype}
         run: dict[str, Any] = {
             "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
             "optimizer": {"lr": 1e-6}, "tasks": {"train": "drills:train"},
@@ -230,10 +245,10 @@ def theirs(race: Race, steps: int, output: str, whole: bool = False, **changes: 
     from peft import LoraConfig
     from transformers import AutoModelForCausalLM
 
-    rows = race.size.prompts * GROUP
+    rows = race.rows
     settings = {
-        "output_dir": output, "use_cpu": True, "report_to": [], "save_strategy": "no",
-        "max_steps": steps,
+        "output_dir": output, "use_cpu": race.device == "cpu", "report_to": [],
+        "save_strategy": "no", "max_steps": steps,
         "logging_steps": 10_000, "disable_tqdm": True, "num_generations": GROUP,
         "max_completion_length": race.size.tokens,
         "per_device_train_batch_size": rows if whole else 8,
@@ -282,6 +297,7 @@ def our_steps(race: Race, steps: int) -> None:
             for _ in range(steps):
                 with turn() as numbers:
                     numbers |= await ours.step()
+                    race.wait_for_gpu()
 
     asyncio.run(take())
 
@@ -300,6 +316,7 @@ def their_steps(race: Race, steps: int) -> None:
         metrics = trainer._metrics["train"]
         now[0]["rollout/length"] = metrics["completions/mean_length"][-1]
         now[0]["reward/pass_rate"] = metrics["rewards/passes_tests/mean"][-1]
+        race.wait_for_gpu()
         step.close()
 
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(sys.stderr):
@@ -308,6 +325,19 @@ def their_steps(race: Race, steps: int) -> None:
             type("Events", (TrainerCallback,), {"on_step_begin": begin, "on_step_end": end})()
         )
         trainer.train()
+
+
+def figures_of(name: str, rounds: list[list[Step]], rows: int) -> list[Figure]:
+    """Median samples a second of both sides, and the median ratio."""
+    rates = [[rows / step["wall"] for step in side] for side in zip(*rounds, strict=True)]
+    ratios = [ours / theirs for ours, theirs in zip(*rates, strict=True)]
+    return [
+        *(
+            Figure(f"{name}: {side}", statistics.median(rate), "samples/s")
+            for side, rate in zip(("assay", "TRL"), rates, strict=True)
+        ),
+        Figure(f"{name}: assay / TRL", statistics.median(ratios), "times"),
+    ]
 
 
 def line(rounds: list[list[Step]], rows: int) -> str:
@@ -335,11 +365,14 @@ def races_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Race]:
     if not arguments.model:
         path = str(make_model(folder))
         for number, setting in itertools.product(arguments.sizes, THEIRS):
-            yield Race(path, SIZES[number], setting)
+            if COLOCATED not in setting:
+                yield Race(path, SIZES[number], setting)
     for model, setting in itertools.product(arguments.model or (), THEIRS):
-        if "whole" not in THEIRS[setting]:
+        if "whole" not in THEIRS[setting] and (COLOCATED in setting) == arguments.vllm:
             size = Size(arguments.prompts, arguments.tokens)
-            more = arguments.tasks, arguments.lora, arguments.micro_batch_tokens
+            more = (
+                arguments.tasks, arguments.lora, arguments.micro_batch_tokens, arguments.device
+            )  # fmt: skip
             yield Race(model, size, setting, *more)
 
 
@@ -360,6 +393,11 @@ def main() -> None:
     parser.add_argument("--lora", action="store_true", help="train adapters of a pretrained model")
     parser.add_argument("--micro-batch-tokens", type=int, help="of our learner; its default if not")
     parser.add_argument("--apart", action="store_true", help="one side ends, then the other starts")
+    parser.add_argument("--device", default="cpu", help="of a pretrained model on both sides")
+    parser.add_argument(
+        "--vllm", action="store_true", help="TRL generates with vLLM in its process, on a GPU"
+    )
+    add_json(parser)
     parser.add_argument(
         "--without", nargs="*", default=(), help="words in the names of settings to leave out"
     )
@@ -375,12 +413,16 @@ def main() -> None:
         f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch"
         f" {torch.__version__}"
     )
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         for race in races_of(arguments, Path(folder)):
             if not any(word in race.setting for word in arguments.without):
-                figures = race.run(arguments.rounds, arguments.apart)
+                rounds = race.run(arguments.rounds, arguments.apart)
                 name = f"{Path(race.folder).name}, {race.size}"
-                print(f"{name}, TRL with {race.setting}: {figures}", flush=True)
+                name = f"{name}, TRL with {race.setting}"
+                figures += figures_of(name, rounds, race.rows)
+                write_figures(arguments.json, figures)
+                print(f"{name}: {line(rounds, race.rows)}", flush=True)
     return None
 
 
