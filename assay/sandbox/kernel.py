@@ -87,21 +87,42 @@ def die_first(score: int = DIES_FIRST) -> None:
         file.write(str(score))
 
 
-def give_way(pid: int, steps: int) -> bool:
+def weighs_sessions() -> bool:
+    """Whether Linux shares the cores among sessions first (autogroup), and only then among the
+    processes of each by their niceness.
+    """
+    return read_text("/proc/sys/kernel/sched_autogroup_enabled").strip() == "1"
+
+
+def session_file(pid: int) -> int:
+    """A descriptor by which to set the niceness of a process's session, also once the process is
+    undumpable, when this user may open the file no more. -1 where it may not be opened now.
+    """
+    try:
+        return os.open(f"/proc/{pid}/autogroup", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def give_way(pid: int, steps: int, session: int = -1) -> bool:
     """Let other processes go before this one where there are too few cores: it gets so many steps
-    nicer than we are. Whether that is done; else it may be later. Linux may weigh whole sessions
-    against each other first (autogroup), and by their niceness only the processes of one: so both
-    are set.
+    nicer than we are, and so does its session, where Linux weighs these. Whether that is done; else
+    it may be later. session: what `session_file` has opened before; else it is opened now.
     """
     niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + steps, 19)
     with contextlib.suppress(OSError):
         for thread in os.scandir(f"/proc/{pid}/task"):
             os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+    file = session if session >= 0 else session_file(pid)
+    if file < 0:
+        return True
     try:
-        with open(f"/proc/{pid}/autogroup", "w") as file:
-            file.write(str(niceness))
+        os.write(file, str(niceness).encode())
     except OSError as error:  # all users but root together may write one each 0.1 s
         return error.errno != errno.EAGAIN
+    finally:
+        if file != session:
+            os.close(file)
     return True
 
 

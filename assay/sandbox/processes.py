@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay.sandbox import kernel
@@ -33,6 +33,8 @@ class Process:
     pid: int
     """As the zygote knows it, which may be in a PID namespace."""
     pidfd: int
+    session: int = field(default=-1, kw_only=True)
+    """A descriptor by which to set the niceness of its session; -1 where none is needed."""
 
     @property
     def number(self) -> int:
@@ -52,6 +54,11 @@ class Process:
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(patience * 1000))
+
+    def close_files(self, *others: int) -> None:
+        """Close its descriptors, and others."""
+        for descriptor in {self.pidfd, self.session, *others} - {-1}:
+            os.close(descriptor)
 
     def kill_group(self) -> None:
         """SIGKILL what it has started, where it is in our own PID namespace."""
@@ -128,8 +135,7 @@ class CandidateProcess(Process):
     def close(self) -> None:
         """Close every descriptor."""
         self.sock.close()
-        for descriptor in (self.printed, self.pidfd):
-            os.close(descriptor)
+        self.close_files(self.printed)
 
 
 @dataclass(slots=True)
@@ -152,7 +158,7 @@ class CompanionProcess(Process):
     def close(self) -> None:
         """Close every descriptor."""
         self.control.stream.close()
-        os.close(self.pidfd)
+        self.close_files()
 
 
 class Executable:

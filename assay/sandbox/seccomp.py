@@ -14,7 +14,7 @@ import struct
 from collections.abc import Collection
 
 from assay.sandbox import landlock
-from assay.sandbox.kernel import SECCOMP, SIGKILL, SIGSTOP, checked, libc
+from assay.sandbox.kernel import DUMPABLE, SECCOMP, SIGKILL, SIGSTOP, checked, libc
 from assay.sandbox.namespaces import FIRST
 
 NEWEST_KNOWN = 462
@@ -154,6 +154,10 @@ def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     return [_argument(argument), *_refuse(list(values)), PASS_ON]
 
 
+def _refuse_but(argument: int, value: int) -> list[Instruction]:
+    return [_argument(argument), (EQUAL, 0, 1, value), PASS_ON, REFUSE]
+
+
 def _if_set(argument: int, answer: Instruction) -> list[Instruction]:
     """`answer` where a pointer is not null."""
     return [_argument(argument), (EQUAL, 0, 3, 0), _argument(argument, high=True),
@@ -218,7 +222,7 @@ def family_filter(
     ]  # fmt: skip
 
 
-def process_filter(starts_processes: bool = False) -> list[Instruction]:
+def process_filter(starts_processes: bool = False, hides: bool = False) -> list[Instruction]:
     """Refuses processes but not threads, modes of files by their paths, prctl, signals to others,
     SIGKILL or SIGSTOP to itself, and to set its CPU time limit, by which the kernel would send it
     SIGKILL. To set the limit of its stack succeeds and does nothing: programs ask for more than
@@ -226,7 +230,7 @@ def process_filter(starts_processes: bool = False) -> list[Instruction]:
 
     One that `starts_processes` may fork and exec. What it starts can leave neither its process
     group, by which all of it is killed, nor its namespaces. Its signals to threads stay inside
-    where landlock knows signals, and are refused elsewhere.
+    where landlock knows signals, and are refused elsewhere. One that `hides` may become undumpable.
     """
     _, at = column()
     clone = [(ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]
@@ -245,7 +249,9 @@ def process_filter(starts_processes: bool = False) -> list[Instruction]:
     return [
         (LOAD, 0, 0, NR), *_refuse_calls(refused, at), (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
         *_only_for(CLONE[at], [_argument(0), *clone]),
-        *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
+        *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON,
+                               *(_only_for(DUMPABLE, _refuse_but(1, 0)) if hides else []),
+                               REFUSE]),
         *others, PASS_ON,
     ]  # fmt: skip
 

@@ -222,7 +222,9 @@ class RunningProgram:
             self.companion.is_slow = True
             processes.append(self.companion)
         for process in processes:
-            if process.pidfd not in self.slow and kernel.give_way(process.number, NICENESS):
+            if process.pidfd not in self.slow and kernel.give_way(
+                process.number, NICENESS, process.session
+            ):
                 self.slow.add(process.pidfd)
 
     def close(self) -> None:
@@ -256,6 +258,10 @@ class Slot:
         self.sessions: dict[int, RunningProgram] = {}
         """The last runs in processes that wait for more code, by the number of their first program.
         """
+        self._shows = os.getuid() != 0 and pool not in (EXEC, INTERPRETERS)
+        """Whether the niceness of its processes' sessions is set, by a file that only root could
+        open later."""
+        self._shows &= kernel.weighs_sessions()
         self._forking = 0
         self._claim = claim_user()
         user = self._claim.user
@@ -303,6 +309,7 @@ class Slot:
             companion=ProcessLimits(
                 COMPANION_CPU_SECONDS, COMPANION_MEMORY_MB, limits.stack_mb, files
             ),
+            shown=self._shows,
         )
 
     def _make_group(self, family: int, limits: Limits, most_sessions: int) -> cgroups.Group:
@@ -402,12 +409,13 @@ class Slot:
         for pid, (sock, printed, pidfd) in zip(pids, of_each, strict=True):
             os.set_blocking(printed, False)
             stream = socket.socket(fileno=sock)
-            self.candidates.append(CandidateProcess(pid, pidfd, stream, printed))
+            session = self._session(pidfd)
+            self.candidates.append(CandidateProcess(pid, pidfd, stream, printed, session=session))
 
     def add_companion(self, pid: int, control: int, pidfd: int) -> None:
         """Take in a new companion with its descriptors."""
         stream = BufferedSocket(socket.socket(fileno=control), REPORT_MB * MIB)
-        self.companions.append(CompanionProcess(pid, pidfd, stream))
+        self.companions.append(CompanionProcess(pid, pidfd, stream, session=self._session(pidfd)))
 
     def close(self) -> list[RunningProgram]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""
@@ -429,6 +437,13 @@ class Slot:
             remove_work_dir(self.work_dir)
         self._claim.release()
         return runs
+
+    def _session(self, pidfd: int) -> int:
+        """A descriptor by which to set the niceness of the session of a new process; else -1."""
+        try:
+            return kernel.session_file(pid_of(pidfd)) if self._shows else -1
+        except OSError:  # it has ended
+            return -1
 
     def _refill(self) -> None:
         """Have processes forked when few are idle."""

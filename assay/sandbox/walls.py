@@ -103,11 +103,13 @@ def at_most(which: int, value: int) -> int:
     return value if hard == resource.RLIM_INFINITY else min(hard, value)
 
 
-def process_walls(limits: ProcessLimits, parent: int, filtered: bool = True) -> list[Step]:
+def process_walls(
+    limits: ProcessLimits, parent: int, filtered: bool = True, hides: bool = False
+) -> list[Step]:
     """The last steps before untrusted code, for forks of `parent`. Each raises OSError.
 
-    `filtered` is false for a process that loads a filter of its own before it execs. Raises OSError
-    where a hard limit is too low.
+    `filtered` is false for a process that loads a filter of its own before it execs; `hides` is
+    true for one that becomes undumpable later. Raises OSError where a hard limit is too low.
     """
     memory, cpu_seconds = limits.memory_mb * MIB, limits.cpu_seconds
     reserved = at_most(resource.RLIMIT_DATA, memory + limits.reserve_mb * MIB)
@@ -130,7 +132,9 @@ def process_walls(limits: ProcessLimits, parent: int, filtered: bool = True) -> 
         if (most := at_most(which, value[1])) < value[1]:
             raise OSError(f"the hard limit {name} is {most} here, but the judge needs {value[1]}")
         steps.append((resource.setrlimit, (which, value)))
-    return steps + ([(seccomp.Filter(seccomp.process_filter()).load, ())] if filtered else [])
+    return steps + (
+        [(seccomp.Filter(seccomp.process_filter(hides=hides)).load, ())] if filtered else []
+    )
 
 
 def put_up(steps: Sequence[Step]) -> None:

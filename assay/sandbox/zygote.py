@@ -52,6 +52,9 @@ class ZygoteSettings(NamedTuple):
     candidate: ProcessLimits
     """`threads` counts only where the family's processes are counted alone."""
     companion: ProcessLimits
+    shown: bool
+    """Whether an idle fork is dumpable, so that its user can open files of it, until it gets work.
+    """
 
 
 class Role(NamedTuple):
@@ -61,6 +64,8 @@ class Role(NamedTuple):
     work: Callable[[], None]
     folder: str = ""
     """Its own, which is emptied after each program; empty where it has none."""
+    shown: bool = False
+    """Whether its forks start dumpable."""
 
 
 def become(steps: Sequence[Step], work: Callable[[], None]) -> NoReturn:
@@ -91,9 +96,10 @@ def serve(
     os.dup2(control_fd, ROLE_FD)
     control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=ROLE_FD)
     role = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=ROLE_FD)
-    required, core, fields, candidate_limits, companion_limits = json.loads(control.recv(MESSAGE))
-    os.sched_setaffinity(0, {core})
-    rules, limits = AccessRules(*fields), ProcessLimits(*candidate_limits)
+    settings = ZygoteSettings(*json.loads(control.recv(MESSAGE)))
+    os.sched_setaffinity(0, {settings.core})
+    required, rules = settings.required, AccessRules(*settings.rules)
+    limits, companion_limits = ProcessLimits(*settings.candidate), settings.companion
     roles: dict[str, Role] = {}
     try:
         kernel.die_first()
@@ -106,11 +112,16 @@ def serve(
         for name, (prepare, most) in prepares.items():
             if prepare is not None:
                 folder, steps = own_folder(rules, "landlock" in required, name)
+                hides = settings.shown
                 if name == "candidate" and steps:  # the supervisor counts the files that it holds
                     steps.append((kernel.reveal, ()))
+                    hides = False
                 filtered = not rules.starts_programs
-                walls = process_walls(ProcessLimits(*most), os.getpid(), filtered)
-                roles[name] = Role(steps + close + walls, prepare(rules.work_dir, role), folder)
+                walls = process_walls(ProcessLimits(*most), os.getpid(), filtered, hides)
+                if hides:
+                    walls += [(role.recv, (1, int(socket.MSG_PEEK))), (kernel.hide, ())]
+                work = prepare(rules.work_dir, role)
+                roles[name] = Role(steps + close + walls, work, folder, settings.shown)
         bound_thread_stacks(limits.memory_mb * MIB // 2)
         random.seed(0)
         gc.collect()
@@ -237,11 +248,15 @@ def fork_processes(
         moves = [(os.dup2, (stream, at, at < ROLE_FD)) for at, stream in enumerate(streams)]
         prepared.append(([*moves, *role.walls], null, pipe, inside, outside))
     pids, work = [], role.work
+    if role.shown:
+        kernel.reveal()
     for steps, *_ in prepared:
         pid = patient_fork()
         if pid == 0:
             become(steps, work)
         pids.append(pid)
+    if role.shown:
+        kernel.hide()
     for pid, (_, null, pipe, inside, outside) in zip(pids, prepared, strict=True):
         for descriptor in (null, *pipe[1:]):
             os.close(descriptor)

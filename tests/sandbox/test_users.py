@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from assay.languages import language_named
+from assay.sandbox import kernel
 from assay.sandbox.attack import ATTACKS, HIDING
 from tests.attacks import hungry
 from tests.attacks import test_memory as attacks
@@ -376,3 +377,78 @@ def test_an_ordinary_user_has_boxes_in_an_image(python_for_all: str) -> None:
     assert done.stdout.startswith(f"{RELEASE}user\n")
     assert "Read-only file system" in done.stdout
     assert "+x" in done.stdout
+
+
+SLOWED = """
+import asyncio, contextvars, json, os
+from assay.judge import Job, Judge
+from assay.sandbox import kernel
+from assay.sandbox.fair_use import CLIENT
+from assay.sandbox.limits import Limits
+from assay.types import Check, Task
+
+TASK = Task("add", "", (Check("assert add(1, 2) == 3"),), "add")
+RIGHT = "def add(a, b): return a + b"
+
+def below(pid):
+    children = kernel.read_text(f"/proc/{pid}/task/{pid}/children").split()
+    return [int(child) for child in children] + [one for child in children for one in below(child)]
+
+def state(pid):
+    # who owns the file of an undumpable process is root
+    file = f"/proc/{pid}/autogroup"
+    return os.stat(file).st_uid, kernel.read_text(file).split(" ")[-1].strip()
+
+async def run(judge, client, program):
+    context = contextvars.copy_context()
+    context.run(CLIENT.set, client)
+    return asyncio.create_task(judge.run(Job(TASK, program)), context=context)
+
+async def main():
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    async with Judge(Limits(cpu_seconds=1, wall_seconds=3), 2) as judge:
+        await (await run(judge, "light", RIGHT))
+        task = await run(judge, "new", f"import time\\ntime.sleep(2)\\n{RIGHT}")
+        seen = []
+        while not task.done():
+            await asyncio.sleep(0.02)
+            slow = [pid for pid in below(judge.pid) if os.getpriority(0, pid) != usual]
+            seen = [state(pid) for pid in slow] or seen
+        print(json.dumps([str(usual + 10), seen]))
+
+asyncio.run(main())
+"""
+
+
+@needs_root
+@pytest.mark.skipif(not kernel.weighs_sessions(), reason="Linux weighs no sessions here")
+@pytest.mark.parametrize("container", [False, True], ids=["user", "container"])
+def test_the_sessions_of_an_ordinary_user_go_last_and_their_processes_are_undumpable(
+    python_for_all: str, container: bool
+) -> None:
+    if os.getpriority(os.PRIO_PROCESS, 0) > 9:
+        pytest.skip("these tests go last themselves")
+    expected, seen = json.loads(as_nobody(python_for_all, SLOWED, container))
+    assert seen == [[0, expected]] * 2, "the program, and the worker that tests it"
+
+
+@needs_root
+def test_what_runs_as_in_a_container_is_on_tier_c(python_for_all: str) -> None:
+    code = "from assay.sandbox.isolation import probe_isolation as probe; print(probe())"
+    found = as_nobody(python_for_all, code, True)
+    assert "tier='C'" in found
+    assert "docker run --security-opt" in found
+
+
+def as_nobody(python: str, code: str, container: bool) -> str:
+    """What code prints that an ordinary user runs, on its own or as in a container."""
+    command = [python, "-I", "-c", code]
+    if container:
+        command = [sys.executable, "-m", "tests.as_container", *command]
+    else:
+        command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *command]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=PACKAGE.parent, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
