@@ -6,10 +6,12 @@ import asyncio
 import contextvars
 import os
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
+from assay.integrations import readers
 from assay.judge import Job, Judge
 from assay.sandbox import kernel
 from assay.sandbox.fair_use import CLIENT
@@ -95,7 +97,7 @@ def test_programs_of_a_client_that_is_not_known_to_use_little_let_others_go_firs
         """The niceness of their sessions, where Linux weighs these."""
         if not kernel.weighs_sessions():
             return [str(usual + NICENESS)] * len(pids)
-        return [kernel.read_text(f"/proc/{pid}/autogroup").split(" ")[-1].strip() for pid in pids]
+        return [session_niceness(pid) for pid in pids]
 
     async def run() -> None:
         async with Judge(LIMITS, 2) as judge:
@@ -117,6 +119,31 @@ def test_programs_of_a_client_that_is_not_known_to_use_little_let_others_go_firs
         await judge.run(job)
 
     asyncio.run(run())
+
+
+@pytest.mark.skipif(not kernel.weighs_sessions(), reason="Linux weighs no sessions here")
+def test_what_reads_large_requests_lets_others_go_first() -> None:
+    wanted = min(os.getpriority(os.PRIO_PROCESS, 0) + readers.NICENESS, 19)
+    body = b'{"program": "", "task": {"tests": ["assert f(1)"], "entry_point": "f"}}'
+
+    async def run() -> None:
+        pool = readers.Readers()
+        before = set(descendants(os.getpid()))
+        ask = partial(pool.read, "JudgeRequest", body, LIMITS, True)
+        try:
+            for _ in range(3):  # an ordinary user sets one session's each tenth of a second
+                await asyncio.gather(ask(), ask())
+                await asyncio.sleep(0.2)
+            pids = set(descendants(os.getpid())) - before
+            assert [session_niceness(pid) for pid in pids] == [str(wanted)] * 2
+        finally:
+            pool.close()
+
+    asyncio.run(run())
+
+
+def session_niceness(pid: int) -> str:
+    return kernel.read_text(f"/proc/{pid}/autogroup").split(" ")[-1].strip()
 
 
 def test_with_one_slot_a_client_waits_only_for_the_program_in_progress() -> None:
