@@ -8,7 +8,7 @@ PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo laptop test test-data test-quick test-long test-integrations test-vllm test-agents test-browser test-gpu gpu-hour languages lint fuzz bench clean
+.PHONY: install demo laptop test test-data test-quick test-long test-container test-integrations test-vllm test-agents test-browser test-gpu gpu-hour languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -40,6 +40,10 @@ test-quick: install
 
 test-long: install
 	$(BIN)/python -m pytest -m long -o timeout=1200 -n 3 --dist worksteal
+
+# The attacks as an ordinary user in a container meets them, on tier C. Root becomes nobody, who must be able to read this folder.
+test-container: install
+	$(BIN)/python -m tests.as_container $(BIN)/python -m pytest tests/attacks --ignore tests/attacks/test_repository.py $(PARALLEL)
 
 test-integrations: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant,cocotb,tb,wandb,trackio]"

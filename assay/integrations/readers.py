@@ -53,6 +53,7 @@ class Reader:
         self._seconds, self._plugins = seconds, plugins
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._gives_way = False
         self.is_left = False
         """Whether nobody waits for its answer any more."""
 
@@ -86,10 +87,12 @@ class Reader:
                 COMMAND, socket.SOCK_STREAM, str(self._seconds), *self._plugins,
                 start_new_session=True,
             )  # fmt: skip
-            kernel.give_way(self._process.pid, NICENESS)  # its start takes long too
+            self._gives_way = kernel.give_way(self._process.pid, NICENESS)  # its start takes long
             if self.is_left:  # since it was looked for, in vain
                 self._process.kill()
         assert self._socket
+        if not self._gives_way:  # its session, which has to wait where several start at once
+            self._gives_way = kernel.give_way(self._process.pid, NICENESS)
         stream = FramedSocket(self._socket, FRAME_BYTES)
         stream.send(question)
         answer = pickle.loads(stream.receive())  # noqa: S301  it runs nothing that it reads

@@ -87,6 +87,13 @@ def die_first(score: int = DIES_FIRST) -> None:
         file.write(str(score))
 
 
+def weighs_sessions() -> bool:
+    """Whether Linux shares the cores among sessions first (autogroup), and only then among the
+    processes of each by their niceness.
+    """
+    return read_text("/proc/sys/kernel/sched_autogroup_enabled").strip() == "1"
+
+
 def give_way(pid: int, steps: int) -> bool:
     """Let other processes go before this one where there are too few cores: it gets so many steps
     nicer than we are. Whether that is done; else it may be later. Linux may weigh whole sessions

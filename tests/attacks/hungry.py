@@ -69,9 +69,13 @@ fn main() {
   std::io::stdin().read_to_string(&mut text).unwrap();
   match text.trim().parse::<i32>().unwrap() {
     0 => grow(),
-    1 => for _ in 0..12 {
-      thread::Builder::new().stack_size(200 << 20).spawn(|| deep(100000)).unwrap();
-      thread::sleep(Duration::from_millis(20));
+    1 => {
+      let start = |_| {
+        thread::sleep(Duration::from_millis(20));
+        thread::Builder::new().stack_size(200 << 20).spawn(|| deep(100000)).unwrap()
+      };
+      let all: Vec<_> = (0..12).map(start).collect();
+      for one in all { one.join().unwrap(); }  // else a busy machine ends it before they use much
     },
     2 => unsafe {
       for _ in 0..300 {

@@ -6,8 +6,9 @@ import pytest
 
 from assay.judge import Job, judge_all
 from assay.sandbox.limits import Limits
-from assay.types import Call, Task, Verdict
+from assay.types import Call, Execution, Task, Verdict
 from tests.attacks.driven import ATTACKS, HONEST
+from tests.judge.opened import take_walls_away
 from tests.judge.processes import named, staying
 from tests.judge.test_languages import INSTALLED
 from tests.sandbox.test_launch import work_folders_left
@@ -22,13 +23,32 @@ SPOILED = (
 
 
 @pytest.mark.skipif("javascript" not in INSTALLED, reason="needs node")
-def test_answers_that_fill_the_folder_are_the_programs_failure_and_never_read() -> None:
-    right = "const fs = require('fs'), f = (x) => x * x + 1;\n"
-    fills = right + "process.on('exit', () => fs.truncateSync('answers', 240 * 2 ** 20))"
-    task = Task("full", "", CALLS, "f", language="javascript")
-    (execution,) = judge_all([Job(task, fills)], LIMITS)
+@pytest.mark.parametrize(("tier", "mb"), [("A", 240), ("A", 60), ("C", 60)])
+def test_answers_that_fill_the_folder_are_the_programs_failure_and_never_read(
+    monkeypatch: pytest.MonkeyPatch, tier: str, mb: int
+) -> None:
+    take_walls_away(monkeypatch, tier)
+    execution = filled(mb)
     assert (execution.verdict, execution.passed) == (Verdict.OUTPUT, 0), execution
     assert "16 MiB" in execution.detail
+
+
+@pytest.mark.skipif("javascript" not in INSTALLED, reason="needs node")
+def test_nor_are_those_that_no_file_can_hold_where_there_are_no_namespaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_walls_away(monkeypatch, "C")
+    execution = filled(240)
+    assert (execution.verdict, execution.passed) == (Verdict.ERROR, 0), execution
+
+
+def filled(mb: int) -> Execution:
+    """What comes of a right program that makes its answers this large at its end."""
+    right = "const fs = require('fs'), f = (x) => x * x + 1;\n"
+    fills = right + f"process.on('exit', () => fs.truncateSync('answers', {mb} * 2 ** 20))"
+    task = Task("full", "", CALLS, "f", language="javascript")
+    (execution,) = judge_all([Job(task, fills)], LIMITS)
+    return execution
 
 
 @pytest.mark.long

@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Folder, Program, Result, command
 from assay.sandbox.supervisor_client import Sandbox
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
 from tests.judge.processes import named, staying
-from tests.sandbox.test_launch import work_folders_left
+from tests.sandbox.test_launch import WITHOUT, walls_of, work_folders_left
 
-WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
 EXECUTABLES: list[Executable] = []
 """They are there as long as these."""
 RUNTIMES = ("program", "node", "sleep")
@@ -50,7 +48,7 @@ def prepared(attack: NativeAttack, made: Result | None) -> Program:
 
 @pytest.fixture(scope="module", params=WITHOUT)
 def results(request: pytest.FixtureRequest) -> Iterator[dict[str, Result]]:
-    walls = [wall for wall in probe_isolation().walls if wall not in WITHOUT[request.param]]
+    walls = walls_of(request.param)
     before = named(*RUNTIMES)
 
     async def run() -> dict[str, Result]:

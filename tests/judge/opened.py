@@ -22,7 +22,7 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.supervisor_client import Sandbox
 from assay.types import Execution
 from tests.judge.processes import descendants
-from tests.sandbox.test_launch import WITHOUT
+from tests.sandbox.test_launch import walls_of
 
 T = TypeVar("T")
 
@@ -80,10 +80,9 @@ OPEN: list[OpenSandboxes] = []
 
 def take_walls_away(monkeypatch: pytest.MonkeyPatch, tier: str) -> None:
     """Take this machine for one of a tier: judges opened from now on have no more walls than it,
-    and so have the boxes in which MCP servers list their tools.
+    and so have the boxes in which MCP servers list their tools. Skips the test where it has fewer.
     """
-    isolation = probe_isolation()
-    walls = tuple(wall for wall in isolation.walls if wall not in WITHOUT[tier])
+    isolation, walls = probe_isolation(), walls_of(tier)
     for module in ("assay.judge.judge", "assay.environments.mcp_servers"):
         monkeypatch.setattr(f"{module}.probe_isolation", lambda: replace(isolation, walls=walls))
 

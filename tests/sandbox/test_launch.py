@@ -26,9 +26,17 @@ needs_node = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 Run = Callable[..., list[Result]]
 
 
+def walls_of(tier: str) -> tuple[str, ...]:
+    """The walls of a machine of that tier. Skips the test where this one has fewer."""
+    walls = probe_isolation().walls
+    if tier == "A" and "namespaces" not in walls:
+        pytest.skip("no namespaces here")
+    return tuple(wall for wall in walls if wall not in WITHOUT[tier])
+
+
 @pytest.fixture(params=WITHOUT)
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    walls = [wall for wall in probe_isolation().walls if wall not in WITHOUT[request.param]]
+    walls = walls_of(request.param)
 
     def run(*programs: Program, limits: Limits = LIMITS) -> list[Result]:
         async def one_by_one() -> list[Result]:

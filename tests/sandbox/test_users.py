@@ -376,3 +376,21 @@ def test_an_ordinary_user_has_boxes_in_an_image(python_for_all: str) -> None:
     assert done.stdout.startswith(f"{RELEASE}user\n")
     assert "Read-only file system" in done.stdout
     assert "+x" in done.stdout
+
+
+@needs_root
+def test_what_runs_as_in_a_container_is_on_tier_c(python_for_all: str) -> None:
+    code = "from assay.sandbox.isolation import probe_isolation as probe; print(probe())"
+    found = in_container(python_for_all, code)
+    assert "tier='C'" in found
+    assert "docker run --security-opt" in found
+
+
+def in_container(python: str, code: str) -> str:
+    """What code prints that an ordinary user runs as in a container."""
+    command = [sys.executable, "-m", "tests.as_container", python, "-I", "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=PACKAGE.parent, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
