@@ -80,13 +80,17 @@ def check(
         checking.write_tasks(output, reports)
     tables = [checking.table(reports)] if summary["flawed"] else []
     reasons = "".join(f"{_cut(line, LONGEST_REASON)}\n" for line in checking.first_reasons(reports))
-    kept = f"kept {summary['kept']} of {counted(len(reports), 'task')}"
-    offers = ["--output FILE.jsonl writes the tasks that are kept"] if output is None else []
-    offers += ["--report FILE writes the reason of each finding"] if report is None else []
-    end = "; ".join([kept, *offers]) if summary["flawed"] else kept
+    end = f"kept {summary['kept']} of {counted(len(reports), 'task')}"
+    end += _offers(output, report) if summary["flawed"] else ""
     options.print_result(summary, as_json, tables, f"{reasons}{_first_prompt(reports)}{end}")
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)
+
+
+def _offers(output: Path | None, report: Path | None) -> str:
+    """What options that were not given would write."""
+    offers = "" if output else "; --output FILE.jsonl writes the tasks that are kept"
+    return offers + ("" if report else "; --report FILE writes the reason of each finding")
 
 
 def _first_prompt(reports: Sequence[TaskReport]) -> str:
