@@ -42,7 +42,8 @@ def check(
         bool, typer.Option("--strict", help="Drop a task for any finding; exit 1 if one dropped.")
     ] = False,
     keep: Annotated[
-        list[str] | None, typer.Option(help="A finding that drops no task: constant_passes.")
+        list[str] | None,
+        typer.Option(help="Drop no task for this finding, such as flaky. Repeat for more."),
     ] = None,
     reference_runs: options.ReferenceRuns = 2,
     limit: options.Limit = None,

@@ -28,7 +28,7 @@ def list_plugins(
     ] = None,
     plugins: options.Plugins = None,
 ) -> None:
-    """List every plug-in with one line of help."""
+    """List algorithms, rewards, task sets and all other plug-ins, with a line on each."""
     from rich.table import Table
 
     every = [*KINDS, KINDS_OF_TESTS]

@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from assay.config.toml_files import at_home, expanded
 from assay.errors import SettingsError
@@ -106,6 +106,8 @@ class LegibleCommand(TyperCommand):
     def __init__(self, *values: Any, **options: Any) -> None:
         super().__init__(*values, **options)
         for option in self.params:
+            if isinstance(option, TyperArgument) and option.metavar is None:
+                option.metavar = str(option.name).upper()  # as the sentences of the help call it
             if isinstance(option, TyperOption) and option.metavar is None:
                 kind = option.bare_type().removeprefix("list[").removesuffix("]")
                 option.metavar = "" if option.is_flag else METAVARS.get(kind)

@@ -25,10 +25,12 @@ def overlap(
     train: Annotated[str, typer.Argument(help="Training tasks: mbpp:train, a .jsonl file.")],
     bench: Annotated[str, typer.Argument(help="The benchmark: humaneval, a .jsonl file.")],
     programs: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Smallest likeness of programs that counts.")
+        float,
+        typer.Option(min=0.01, max=1, help="Show pairs whose programs are this alike; 1 is equal."),
     ] = 0.7,
     prompts: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Smallest likeness of prompts that counts.")
+        float,
+        typer.Option(min=0.01, max=1, help="Show pairs whose prompts are this alike; 1 is equal."),
     ] = 0.3,
     show: Annotated[int, typer.Option(min=0, help="Pairs shown side by side.")] = 5,
     limit: options.Limit = None,

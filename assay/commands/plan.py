@@ -27,7 +27,7 @@ def plan(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Tell what CONFIG would take: memory by part, seconds of a step and of the run, disk.
+    """Tell what a run of CONFIG would take: memory by part, seconds of a step and of the run, disk.
 
     First comes an estimate from the model's shapes; --quick ends there. Then it loads the model,
     learns from micro-batches, and takes one real step of every stage in a folder that is deleted

@@ -35,7 +35,7 @@ def sample(
         Path, typer.Option(help="Write the tasks with their demonstrations to this .jsonl file.")
     ],
     most: Annotated[
-        int | None, typer.Option(min=1, help="Keep up to so many replies of a task; default: all.")
+        int | None, typer.Option(min=1, help="Most replies of a task that are kept; default: all.")
     ] = None,
     as_json: options.Json = False,
     **flags: Any,

@@ -27,9 +27,12 @@ def screen(
     output: Annotated[
         Path, typer.Option(help="Write the tasks that are kept to this .jsonl file.")
     ],
-    at_least: Annotated[int, typer.Option(help="Keep a task that passes so many times.")] = 1,
+    at_least: Annotated[
+        int, typer.Option(help="Keep a task only if this many of its samples pass, or more.")
+    ] = 1,
     at_most: Annotated[
-        int | None, typer.Option(help="And not more often; default: all samples but one.")
+        int | None,
+        typer.Option(help="Keep it only if no more pass than this; default: all but one."),
     ] = None,
     as_json: options.Json = False,
     **flags: Any,

@@ -49,10 +49,13 @@ def train(
     ] = "",
     values: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Train once with each value: optimizer.lr=1e-6,3e-6. Repeat."),
+        typer.Option(
+            "--set",
+            help="Train once with each value: optimizer.lr=1e-6,3e-6. Repeat it for a grid.",
+        ),
     ] = None,
 ) -> None:
-    """Train as CONFIG says. Any setting can be changed: --table.key value.
+    """Train a model as the file CONFIG says. Any setting can be changed: --table.key value.
 
     A run that was stopped continues from its newest checkpoint. With --seeds or --set, runs follow
     one another in folders of their own below RUNS/NAME; a comparison of them ends it.

@@ -90,9 +90,9 @@ class ScreenSettings(Section):
     """Completions of a task in the first round. Each further round has twice as many in all, for
     the tasks that are undecided."""
     at_least: int = Field(1, ge=0)
-    """Keep a task that passes so many times of `samples`."""
+    """Keep a task only if this many of `samples` pass, or more."""
     at_most: int | None = None
-    """And not more often. Default: all `samples` but one."""
+    """Keep it only if no more pass than this. Default: all `samples` but one."""
 
     @model_validator(mode="after")
     def _bounds_leave_something(self) -> ScreenSettings:
