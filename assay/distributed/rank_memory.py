@@ -155,10 +155,13 @@ def _moments_of_rank(model: ModelTensors, load: Load) -> dict[str, Parts]:
     whole = FLOAT32 * numbers(trained) if load.several else 0
     of_root, of_block = model.gathered(model.root, load), model.gathered(model.largest, load)
     head = head_bytes(load.tokens, model.head, load.device)
-    head_gradient = model.head.nbytes if model.head.requires_grad else 0
+    of_head = model.head.nbytes if model.head.requires_grad else 0
+    # Gradients in float32 go into the whole ones at once, others when their block is done.
+    fresh = 0 if load.several and model.size == FLOAT32 else of_head + bytes_in(block)
+    fresh += 2 * FLOAT32 * numbers(block)  # the buffer that is reduced, and the library's copy
     shards = FLOAT32 * sum(in_shard(tensor, load.each) for tensor in trained)
     root_shards = FLOAT32 * sum(in_shard(tensor, load.each) for tensor in root)
-    last = 2 * FLOAT32 * numbers(root)  # what is summed, and the buffer that is reduced
+    of_blocks, summed = shards - root_shards, FLOAT32 * numbers(root)
     return {
         "the head's backward pass": {
             GRADIENTS: whole,
@@ -166,17 +169,21 @@ def _moments_of_rank(model: ModelTensors, load: Load) -> dict[str, Parts]:
             GATHERED: of_root,
             HEAD: max(head, of_root),
         },
-        "a block's backward pass": {
-            GRADIENTS: whole + head_gradient + bytes_in(block) + 2 * FLOAT32 * numbers(block),
+        "the last block's backward pass": {
+            GRADIENTS: whole + fresh,
             ACTIVATIONS: _activations(model, load) + _passing(model, load),
             GATHERED: of_root + 2 * of_block,
         },
-        "the last reduction": {
-            GRADIENTS: shards - root_shards + max(last + root_shards, last // 2 + bytes_in(root)),
-            GATHERED: of_root,
+        "the first block's backward pass": {
+            GRADIENTS: of_blocks + (summed if load.several else 0) + fresh,
+            ACTIVATIONS: _layer(model, load) + _passing(model, load),
+            GATHERED: of_root + 2 * of_block,
+        },
+        "the reduction of the rest": {
+            GRADIENTS: of_blocks + 2 * summed + root_shards, GATHERED: of_root
         },
         "the optimizer's step": {GRADIENTS: shards},
-    }
+    }  # fmt: skip
 
 
 def _moments_alone(model: ModelTensors, load: Load) -> dict[str, Parts]:
@@ -188,7 +195,7 @@ def _moments_alone(model: ModelTensors, load: Load) -> dict[str, Parts]:
     activations, head = _activations(model, load), head_bytes(load.tokens, model.head, load.device)
     return {
         "the head's backward pass": {GRADIENTS: before, ACTIVATIONS: activations, HEAD: head},
-        "a block's backward pass": {
+        "the last block's backward pass": {
             GRADIENTS: before + largest,
             ACTIVATIONS: activations + _passing(model, load),
         },
@@ -201,10 +208,16 @@ def _activations(model: ModelTensors, load: Load) -> int:
     layer keeps while it is recomputed. Around them are the last norm's input, output and gradient.
     """
     layers, hidden = int(model.config.num_hidden_layers), int(model.config.hidden_size)
-    layer = kept_by_layer(model.config, model.is_efficient)
-    layer += kept_by_attention(model.config, load.device)
-    values = layers * hidden + layer if load.checkpointed else layers * layer
-    return (values + 3 * hidden) * load.tokens * model.size
+    inputs = hidden * load.tokens * model.size
+    layer = _layer(model, load)
+    return 3 * inputs + (layers * inputs + layer if load.checkpointed else layers * layer)
+
+
+def _layer(model: ModelTensors, load: Load) -> int:
+    """What one layer keeps for its backward pass."""
+    values = kept_by_layer(model.config, model.is_efficient)
+    values += kept_by_attention(model.config, load.device)
+    return values * load.tokens * model.size
 
 
 def _passing(model: ModelTensors, load: Load) -> int:
