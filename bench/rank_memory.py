@@ -1,4 +1,4 @@
-"""The peak memory of learner ranks that `assay plan --gpus` computes, beside the peak that they take.
+"""The peak memory of learner ranks: as `assay plan --gpus` computes it, and as it is measured.
 
     python -m bench.rank_memory [--size 5M 30M 80M] [--case full checkpointed lora one] [--ranks 2]
 
@@ -18,7 +18,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +31,7 @@ from assay.config.sections import LoraSettings, RunSettings
 from assay.distributed.rank_memory import Load, ModelTensors, peak_of, rank_memory
 from assay.policy.adapters import with_adapter
 from assay.policy.layers import use_efficient_layers
-from assay.policy.load_model import Policy, _enable_gradient_checkpointing
+from assay.policy.load_model import Policy, enable_gradient_checkpointing
 from assay.train.learner import Learner
 from assay.train.memory import DeviceMemory
 from assay.train.ranks import Ranks
@@ -43,8 +43,9 @@ SHAPES = {
 }  # fmt: skip
 """Hidden size, layers, heads, heads of keys, inner size, vocabulary."""
 CASES = {"full": 512, "checkpointed": 1024, "lora": 512, "one": 1024}
-"""Tokens of a micro-batch. All but `one` have three micro-batches in a step."""
-STEPS = 3
+"""Tokens of a micro-batch. All but `one` have two micro-batches in a step."""
+STEPS = 2
+"""From the second on, the optimizer has its moments while gradients are computed."""
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536",
                "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}  # fmt: skip
 
@@ -62,7 +63,7 @@ def build(size: str, case: str, *, empty: bool) -> Policy:
     model = with_adapter(model, None, LoraSettings(rank=8) if case == "lora" else None)
     use_efficient_layers(model)
     if case == "checkpointed":
-        _enable_gradient_checkpointing(model)
+        enable_gradient_checkpointing(model)
     chat: Any = None
     starts_as_base = case == "lora"
     return Policy(model.eval(), chat, torch.device("cpu"), 0, starts_as_base)
@@ -70,7 +71,7 @@ def build(size: str, case: str, *, empty: bool) -> Policy:
 
 def samples_of(size: str, case: str, ranks: int) -> list[Sample]:
     """One sequence for each micro-batch of each rank, in a group of its own."""
-    tokens, count = CASES[case], ranks * (1 if case == "one" else 3)
+    tokens, count = CASES[case], ranks * (1 if case == "one" else 2)
     texts = torch.randint(1, SHAPES[size][-1], (count, tokens)).tolist()
     one = Sample(tuple(texts[0]), (False, *[True] * (tokens - 1)), logprobs=(-5.0,) * tokens)
     return [replace(one, tokens=tuple(text), group=str(n)) for n, text in enumerate(texts)]
@@ -105,46 +106,57 @@ def computed(size: str, case: str, ranks: int) -> list[int]:
     return [peak + (model.whole() if ranks > 1 else 0), *[peak] * (ranks - 1)]
 
 
-def measure(out: Path, size: str, case: str) -> None:
-    """What one rank takes, as torchrun starts it."""
+def measure(out: Path, sizes: Sequence[str], cases: Sequence[str]) -> None:
+    """What one rank takes of each size and case, as torchrun starts it."""
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     number, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if ranks > 1:
         dist.init_process_group("gloo")
-    learn("tiny", case, number, ranks)
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    memory = DeviceMemory(torch.device("cpu"))
-    memory.reset_peak()
-    before = memory.used
-    learn(size, case, number, ranks)
-    (out / f"{number}.json").write_text(json.dumps(memory.peak - before))
+    memory, trim = DeviceMemory(torch.device("cpu")), ctypes.CDLL(None).malloc_trim
+    for case in cases:
+        learn("tiny", case, number, ranks)
+    for size in sizes:
+        for case in cases:
+            gc.collect()
+            trim(0)
+            memory.reset_peak()
+            before = memory.used
+            learn(size, case, number, ranks)
+            file = out / f"{size}-{case}-{number}.json"
+            file.write_text(json.dumps(memory.peak - before))
     if ranks > 1:
         dist.destroy_process_group()
 
 
-def measured(size: str, case: str, ranks: int) -> list[int]:
-    """The peak of each rank."""
-    with TemporaryDirectory() as folder, socket.socket() as free:
+def measured(folder: Path, sizes: Sequence[str], cases: Sequence[str], ranks: int) -> None:
+    """Have ranks write their peaks to the folder."""
+    with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-        free.close()
-        many = ["torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port]
-        start = [*many, "-m"] if ranks > 1 else []
-        words = ["bench.rank_memory", "--measure", folder, "--size", size, "--case", case]
-        command = [sys.executable, "-m", *start, *words]
-        environment = os.environ | ENVIRONMENT
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(done.stderr[-4000:])
-        return [int(json.loads((Path(folder) / f"{n}.json").read_text())) for n in range(ranks)]
+    many = ["torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port, "-m"]
+    start = many if ranks > 1 else []
+    words = ["--measure", str(folder), "--size", *sizes, "--case", *cases]
+    command = [sys.executable, "-m", *start, "bench.rank_memory", *words]
+    done = subprocess.run(
+        command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr[-4000:])
 
 
-def compare(size: str, case: str, ranks: int) -> list[tuple[int, int]]:
-    """Computed and measured bytes of each rank."""
-    return list(zip(computed(size, case, ranks), measured(size, case, ranks), strict=True))
+def compare(
+    sizes: Sequence[str], cases: Sequence[str], ranks: int
+) -> Iterator[tuple[str, str, int, int, int]]:
+    """Each size, case and rank, with the bytes that are computed and those that are measured."""
+    with TemporaryDirectory() as name:
+        measured(Path(name), sizes, cases, ranks)
+        for size in sizes:
+            for case in cases:
+                for rank, peak in enumerate(computed(size, case, ranks)):
+                    file = Path(name) / f"{size}-{case}-{rank}.json"
+                    yield size, case, rank, peak, int(json.loads(file.read_text()))
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -155,15 +167,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.measure:
-        measure(arguments.measure, arguments.size[0], arguments.case[0])
+        measure(arguments.measure, arguments.size, arguments.case)
         return
     print("| model | case | rank | computed, MB | measured, MB | difference |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
-    for size in arguments.size:
-        for case in arguments.case:
-            for rank, (told, taken) in enumerate(compare(size, case, arguments.ranks)):
-                row = f"{told / 1e6:.0f} | {taken / 1e6:.0f} | {told / taken - 1:+.0%}"
-                print(f"| {size} | {case} | {rank} | {row} |", flush=True)
+    rows = compare(arguments.size, arguments.case, arguments.ranks)
+    for size, case, rank, told, taken in rows:
+        row = f"{told / 1e6:.0f} | {taken / 1e6:.0f} | {told / taken - 1:+.1%}"
+        print(f"| {size} | {case} | {rank} | {row} |", flush=True)
 
 
 if __name__ == "__main__":

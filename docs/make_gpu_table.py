@@ -27,6 +27,7 @@ NAMES = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
     "intermediate_size", "vocab_size", "tie_word_embeddings",
 )  # fmt: skip
+CHECKPOINTED = {"gradient_checkpointing": True}
 COUNTS, LENGTHS = (1, 2, 4, 8, 16), (4096, 32_768)
 
 
@@ -47,13 +48,14 @@ def planned(
         "stage": "grpo", "steps": 1, "algorithm": {"name": "grpo"},
         "tasks": {"train": ["drills:train"]},
         "engine": {"name": "vllm", "servers": ["http://generate:8000"]},
-        "policy": {"model": str(model), "dtype": "bfloat16", "gradient_checkpointing": True} | policy,
+        "policy": {"model": str(model), "dtype": "bfloat16"} | CHECKPOINTED | policy,
         "learner": {"micro_batch_tokens": longest},
     })  # fmt: skip
     return planned_on(settings, Gpus(count, CARDS["H100"]), shapes, longest)
 
 
 def rows(folder: Path) -> Iterator[str]:
+    """The lines of the table."""
     yield f"| model | tokens | {' | '.join(f'{n} GPU' + 's' * (n > 1) for n in COUNTS)} |\n"
     yield "|---|---:|" + "---:|" * len(COUNTS) + "\n"
     shapes = ModelShapes()

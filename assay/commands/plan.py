@@ -79,7 +79,8 @@ def _tell_gpus(planned: Plan, text: str, longest: int, as_json: bool) -> None:
     from assay.distributed.cards import parse_gpus
     from assay.distributed.gpu_plan import on_gpus
 
-    gpus, stages = parse_gpus(text), list[StageOnGpus]()
+    gpus = parse_gpus(text)
+    stages: list[StageOnGpus] = []
     for settings in planned.stages:
         with planned.blaming(settings.stage):
             stages.append(on_gpus(settings, gpus, longest))

@@ -118,9 +118,7 @@ def on_gpus(settings: RunSettings, gpus: Gpus, longest: int = 0) -> StageOnGpus:
     return replace(planned, problems=tuple(problems), notes=tuple(notes))
 
 
-def planned_on(
-    settings: RunSettings, gpus: Gpus, shapes: ModelShapes, longest: int
-) -> StageOnGpus:
+def planned_on(settings: RunSettings, gpus: Gpus, shapes: ModelShapes, longest: int) -> StageOnGpus:
     """What a stage takes of such GPUs, without a word on what to change."""
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     model, engine = shapes.of(settings.policy), settings.engine
@@ -318,9 +316,7 @@ def _over_all(settings: RunSettings, gpus: Gpus) -> tuple[RunSettings, Gpus] | N
     return settings.model_copy(update={"learner": learner}), gpus
 
 
-def _more(
-    ranks: int, factor: int, settings: RunSettings, gpus: Gpus
-) -> tuple[RunSettings, Gpus]:
+def _more(ranks: int, factor: int, settings: RunSettings, gpus: Gpus) -> tuple[RunSettings, Gpus]:
     return settings, replace(gpus, count=gpus.count + (factor - 1) * ranks)
 
 
@@ -382,4 +378,3 @@ def _server_notes(server: ServerMemory) -> list[str]:
     if useful > server.kv_tokens:
         note += f"; engine.kv_cache_tokens = {useful} holds {useful // server.longest}"
     return [note]
-

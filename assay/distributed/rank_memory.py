@@ -1,4 +1,4 @@
-"""Counts what a learner's rank holds on its GPU, from the model's shapes alone: `assay plan --gpus`.
+"""Counts what a learner's rank holds of its GPU, from shapes alone: `assay plan --gpus`.
 
 It follows the code that allocates: sharded.py gathers weights and keeps gradients; optimizer.py has
 masters and moments; layers.py, packed.py and head.py keep activations. Each of them tells its own

@@ -55,7 +55,10 @@ def server_memory(
     dtype = "bfloat16" if settings.dtype == "bfloat16" or model.size == 2 else "float32"
     shrinks = model.size == 4 and dtype == "bfloat16"
     weights = model.whole() // (2 if shrinks else 1) // parallel
-    kv_cache, each = kv_cache_bytes(config, dtype, settings), bytes_per_token(config, dtype, parallel)
+    kv_cache, each = (
+        kv_cache_bytes(config, dtype, settings),
+        bytes_per_token(config, dtype, parallel),
+    )
     room = card.room - SERVER_RESERVE
     in_flight = min(rollouts * longest, kv_cache // each)
     heads = int(config.num_attention_heads)

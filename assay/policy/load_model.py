@@ -137,7 +137,7 @@ def load_policy(
         if settings.float32_lm_head:
             _compute_head_in_float32(model)
         if settings.gradient_checkpointing:
-            _enable_gradient_checkpointing(model)
+            enable_gradient_checkpointing(model)
     eos = model.generation_config.eos_token_id
     stops = eos if isinstance(eos, list) else [] if eos is None else [eos]
     chat = open_chat(tokenizer, settings.chat, stops)
@@ -309,7 +309,7 @@ def _float32_head(head: Any, hidden: Tensor) -> Tensor:
     return linear(hidden.float(), head.weight.float(), None if bias is None else bias.float())
 
 
-def _enable_gradient_checkpointing(model: Any) -> None:
+def enable_gradient_checkpointing(model: Any) -> None:
     """Gradient checkpointing. transformers' own works only in training mode, but RL trains in eval
     mode, without dropout.
 

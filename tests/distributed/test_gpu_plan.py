@@ -17,7 +17,7 @@ from assay.distributed.gpu_plan import StageOnGpus, on_gpus
 from assay.errors import SettingsError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
-import make_gpu_table as page  # noqa: E402
+import make_gpu_table as page
 
 LONG = 32_768
 ENGINE = {"name": "vllm", "data_parallel": 4, "gpus": [4, 5, 6, 7]}

@@ -15,7 +15,7 @@ from assay.distributed.rank_memory import (
     rank_memory,
 )
 from assay.policy.load_model import empty_model
-from bench.rank_memory import compare
+from bench.rank_memory import CASES, compare
 
 SHAPE = TinySettings(vocabulary=300, width=64, layers=2, heads=2, context=256)
 BLOCK = 4 * 64 * 64 + 3 * 3 * 64 * 64 + 2 * 64
@@ -90,7 +90,6 @@ def test_adapters_alone_have_gradients_and_moments() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("size", ["5M", "30M", "80M"])
-@pytest.mark.parametrize("case", ["full", "checkpointed", "lora", "one"])
-def test_measured_peaks_of_two_ranks_are_within_15_percent(size: str, case: str) -> None:
-    for computed, measured in compare(size, case, 2):
-        assert computed == pytest.approx(measured, rel=0.15)
+def test_measured_peaks_of_two_ranks_are_within_15_percent(size: str) -> None:
+    for _, case, rank, computed, measured in compare([size], list(CASES), 2):
+        assert computed == pytest.approx(measured, rel=0.15), f"{case}, rank {rank}"

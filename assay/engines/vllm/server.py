@@ -162,8 +162,8 @@ def _head_size(config: Any) -> int:
 
 
 def kv_cache_bytes(config: Any, dtype: str, settings: EngineSettings) -> int:
-    """The argument `--kv-cache-memory-bytes`, which is of one GPU. Servers of several GPUs hold more
-    tokens than `kv_cache_tokens` in it: each GPU has only its share of the heads.
+    """The argument `--kv-cache-memory-bytes`, which is of one GPU. In it, servers of several GPUs
+    hold more tokens than `kv_cache_tokens`: each GPU has only its share of the heads.
     """
     return settings.kv_cache_tokens * bytes_per_token(config, dtype)
 
