@@ -14,6 +14,8 @@ from assay.progress import Progress
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from assay.config.load_settings import Plan
+    from assay.distributed.gpu_plan import StageOnGpus
     from assay.train.estimate import Forecast
 
 
@@ -25,6 +27,18 @@ def plan(
     quick: Annotated[
         bool, typer.Option("--quick", help="Estimate alone: no model is loaded or measured.")
     ] = False,
+    gpus: Annotated[
+        str,
+        typer.Option(
+            help="Tell whether the run fits on other GPUs, such as 8xH100: no model is loaded."
+        ),
+    ] = "",
+    longest: Annotated[
+        int,
+        typer.Option(
+            min=0, help="With --gpus: tokens of the longest sequence. Default: as the tasks say."
+        ),
+    ] = 0,
     as_json: options.Json = False,
 ) -> None:
     """Tell what a run of CONFIG would take: memory by part, seconds of a step and of the run, disk.
@@ -34,11 +48,17 @@ def plan(
     again, until a measurement agrees with the estimate or a twentieth of the run's time is spent.
     What does not fit is refused with the setting to change. Any setting can be changed:
     --table.key value.
+
+    With --gpus 8xH100, memory is computed for those GPUs from the model's configuration alone, for
+    each rank of the learner and each server. The exit code is 1 if something does not fit.
     """
     from assay.config.load_settings import dump
 
     planned = options.checked_plan(context, config)
     options.quiet_transformers()
+    if gpus:
+        _tell_gpus(planned, gpus, longest, as_json)
+        return
     if not as_json:
         for settings in planned.stages:
             changed = dump(settings, exclude_defaults=True)
@@ -52,6 +72,65 @@ def plan(
     stages = [{**asdict(stage), "total": stage.total} for stage in forecasts]
     end = "\n".join([*map(_lines, forecasts), f"\nthe whole run: {in_time(total)}"])
     options.print_result({"stages": stages, "total": total}, as_json, [_memory(forecasts)], end)
+
+
+def _tell_gpus(planned: Plan, text: str, longest: int, as_json: bool) -> None:
+    """Print what each stage takes of those GPUs. Exits with 1 where it does not fit."""
+    from assay.distributed.cards import parse_gpus
+    from assay.distributed.gpu_plan import on_gpus
+
+    gpus = parse_gpus(text)
+    stages: list[StageOnGpus] = []
+    for settings in planned.stages:
+        with planned.blaming(settings.stage):
+            stages.append(on_gpus(settings, gpus, longest))
+    fits = not any(stage.problems for stage in stages)
+    result = {"fits": fits, "stages": [asdict(stage) for stage in stages]}
+    end = "\n".join(_gpu_lines(stage) for stage in stages)
+    options.print_result(result, as_json, [_gpu_memory(stage) for stage in stages], end)
+    if not fits:
+        raise typer.Exit(1)
+
+
+def _gpu_memory(stage: StageOnGpus) -> Table:
+    from rich.table import Table
+
+    from assay.distributed.cards import in_gb
+
+    columns = [("rank 0", stage.leader, stage.room)]
+    if stage.rank:
+        columns.append(("another rank", stage.rank, stage.room))
+    if server := stage.server:
+        parts = {"weights": server.weights, "KV cache": server.kv_cache}
+        columns.append(("a server's GPU", parts, server.room))
+    table = Table(stage.stage, *(name for name, _, _ in columns), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for part in dict.fromkeys(name for _, parts, _ in columns for name in parts):
+        if any(parts.get(part) for _, parts, _ in columns):
+            table.add_row(part, *(in_gb(parts.get(part, 0)) for _, parts, _ in columns))
+    table.add_row("at most", *(in_gb(sum(parts.values())) for _, parts, _ in columns), style="bold")
+    table.add_row("there is", *(in_gb(room) for _, _, room in columns))
+    return table
+
+
+def _gpu_lines(stage: StageOnGpus) -> str:
+    several = "several micro-batches" if stage.several else "one micro-batch"
+    lines = [
+        f"\n{stage.stage} on {stage.gpus}: {stage.parameters / 1e9:.2f}B parameters,"
+        f" {stage.ranks} rank{'s' * (stage.ranks > 1)}, {several} of up to"
+        f" {stage.micro_batch_tokens:,} tokens, sequences of up to {stage.longest:,}"
+    ]
+    if server := stage.server:
+        lines.append(
+            f"  a server: --kv-cache-memory-bytes {server.kv_cache} holds"
+            f" {server.kv_tokens:,} tokens of {server.bytes_per_token:,} bytes:"
+            f" {server.at_once} rollouts at their longest; a weight update costs about"
+            f" {server.prefill_seconds:.1f} s of prefill"
+        )
+    lines += [f"  {note}" for note in stage.notes]
+    lines += [f"  {problem}" for problem in stage.problems] or ["  it fits"]
+    return "\n".join(lines)
 
 
 def _memory(forecasts: list[Forecast]) -> Table:

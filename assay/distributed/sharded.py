@@ -57,8 +57,9 @@ class ShardedRanks(Ranks):
         """Shard each block by itself, and the rest with the root: embedding and head may be one.
         Quantized weights stay whole: their layout allows no shards, and they are small.
 
-        Of an empty policy, a rank never holds more than its shards and one block. Raises ModelError
-        for a model that is not built from its configuration alone.
+        Of an empty policy, a rank never holds more than its shards and one block. `rank_memory`
+        groups the weights in the same way. Raises ModelError for a model that is not built from its
+        configuration alone.
         """
         base, empty = unwrap_model(policy.model), is_empty(policy.model)
         if empty:
@@ -149,7 +150,9 @@ class ShardedRanks(Ranks):
         return [updated[id(sample)] for sample in samples]
 
     def rounds(self, pieces: Sequence[T]) -> Iterator[T]:
-        """Gradients are reduced in the last round of the rank that has most."""
+        """Gradients are reduced in the last round of the rank that has most. Before it they are
+        whole on each rank; `rank_memory` counts them.
+        """
         most = max(self._gathered(len(pieces)))
         for number in range(most):
             self.view.set_requires_gradient_sync(number + 1 == most)

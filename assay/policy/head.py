@@ -44,6 +44,19 @@ def logprobs_from_hidden(
     return torch.cat(logprobs), torch.cat(entropy)
 
 
+def head_bytes(rows: int, weight: Tensor, device: str) -> int:
+    """The most bytes that `logprobs_from_hidden` holds for `rows` of hidden states in its backward
+    pass: tiles of logits, and, where the head is trained, its gradient in float32 with one tile's
+    product, beside the gradient of the hidden states.
+    """
+    vocabulary, width = weight.shape
+    size = weight.element_size()
+    tile = 4 * vocabulary * min(rows, max(LEAST_ROWS, TILE[device] // vocabulary))
+    tiles = tile * 4 if size == 4 else tile * 9 // 2  # the last tile's, and those that replace them
+    gradient = (4 + size) * weight.numel() if weight.requires_grad else 0
+    return tiles + gradient + rows * width * size
+
+
 def logprobs_from_logits(
     logits: Tensor, targets: Tensor, entropy_gradient: bool
 ) -> tuple[Tensor, Tensor]:

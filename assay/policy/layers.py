@@ -81,6 +81,36 @@ class _SwiGLU(torch.autograd.Function):
         return of_gate, nn.functional.silu(gate).mul_(grad)
 
 
+def kept_by_layer(config: Any, is_efficient: bool) -> int:
+    """Numbers that a layer beside its attention keeps of one token for the backward pass.
+
+    Two norms keep their inputs, and the projections behind them their own. SwiGLU keeps gate and
+    up, and the projection behind it their product. `is_efficient`: the layers are those of this
+    module; transformers' own keep copies in float32.
+    """
+    hidden, inner = int(config.hidden_size), inner_size(config)
+    return 4 * hidden + 3 * inner if is_efficient else 8 * hidden + 4 * inner
+
+
+def passing_through_layer(config: Any) -> int:
+    """Numbers of one token that the backward pass of a layer holds beside those that were kept:
+    gradients of gate and up, of the layer's output, and of the inputs of both projections.
+    """
+    return 3 * int(config.hidden_size) + 2 * inner_size(config)
+
+
+def inner_size(config: Any) -> int:
+    """The MLP's inner size: the largest where layers differ, and of experts all that one token
+    goes through.
+    """
+    experts = getattr(config, "num_experts_per_tok", None)
+    each = getattr(config, "moe_intermediate_size", None) if experts else None
+    if experts and each:
+        return int(experts) * int(each)
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    return int(inner if isinstance(inner, int) else max(inner))
+
+
 def use_efficient_layers(model: nn.Module) -> None:
     """Replace the norms and MLPs of FAMILIES in `model`, in place; others stay."""
     norms, mlps = ({family + kind for family in FAMILIES} for kind in ("RMSNorm", "MLP"))

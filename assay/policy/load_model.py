@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from assay.policy.checkpoints import not_finite
 from assay.policy.layers import use_efficient_layers
 from assay.policy.onednn import has_bfloat16, use_fast_linear
 from assay.policy.source import ModelSource, context_of, source_of
+from assay.policy.tiny import tiny_config
 
 log = logging.getLogger(__name__)
 REFUSED = {"moshi": "it is the text half of a speech model"}
@@ -136,7 +137,7 @@ def load_policy(
         if settings.float32_lm_head:
             _compute_head_in_float32(model)
         if settings.gradient_checkpointing:
-            _enable_gradient_checkpointing(model)
+            enable_gradient_checkpointing(model)
     eos = model.generation_config.eos_token_id
     stops = eos if isinstance(eos, list) else [] if eos is None else [eos]
     chat = open_chat(tokenizer, settings.chat, stops)
@@ -146,6 +147,24 @@ def load_policy(
     model.eval()
     starts_as_base = settings.lora is not None and source.adapter is None
     return Policy(model, chat, device, pad, starts_as_base)
+
+
+def empty_model(settings: PolicySettings) -> Any:
+    """The model of the settings, with its adapter, without weights, files of weights or a
+    tokenizer: its tensors are on the meta device. 4-bit weights have the settings' data type here.
+
+    Raises UserError for what cannot be used.
+    """
+    source = source_of(settings, needs_tokenizer=False).converted()
+    shape = source.shape
+    config = tiny_config(shape, shape.vocabulary) if shape else source.config
+    with source.loading():
+        dtype = usual_dtype(config.get_text_config().hidden_size, has_instructions=True)
+        dtype = dtype if settings.dtype == "auto" else settings.dtype
+        full = _empty(config, getattr(torch, dtype), settings)
+        model = with_adapter(full, source.adapter, settings.lora)
+    use_efficient_layers(model)
+    return model
 
 
 def is_adapted(settings: PolicySettings, source: ModelSource) -> bool:
@@ -161,9 +180,14 @@ def with_dtype(settings: PolicySettings, width: int) -> PolicySettings:
         return settings
     device = pick_device(settings.device)
     has_instructions = has_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported()
-    dtype = "bfloat16" if width >= WIDE and has_instructions else "float32"
+    dtype = usual_dtype(width, has_instructions)
     log.info("policy.dtype = 'auto': %s (%d hidden units, %s)", dtype, width, device)
     return settings.model_copy(update={"dtype": dtype})
+
+
+def usual_dtype(width: int, has_instructions: bool) -> Literal["bfloat16", "float32"]:
+    """The data type of `auto` for so many hidden units; `has_instructions`: for bfloat16."""
+    return "bfloat16" if width >= WIDE and has_instructions else "float32"
 
 
 def check_quantize(settings: PolicySettings, adapted: bool) -> None:
@@ -193,6 +217,14 @@ def _loading(source: ModelSource, device: torch.device) -> Iterator[None]:
             ) from error
 
 
+def _empty(config: Any, dtype: torch.dtype, settings: PolicySettings) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    remote = settings.trust_remote_code
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=remote)
+
+
 def _full_model(base: str, settings: PolicySettings, device: torch.device, empty: bool) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -201,10 +233,7 @@ def _full_model(base: str, settings: PolicySettings, device: torch.device, empty
         raise ModelError(f"model {base!r} is of type {config.model_type!r} and is refused: {why}")
     dtype = getattr(torch, settings.dtype)
     if empty and not settings.quantize and not hasattr(config, "quantization_config"):
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(
-                config, dtype=dtype, trust_remote_code=settings.trust_remote_code
-            )
+        return _empty(config, dtype, settings)
     quantized = _nf4(dtype, device) if settings.quantize else {}
     model, report = AutoModelForCausalLM.from_pretrained(
         base, dtype=dtype, trust_remote_code=settings.trust_remote_code,
@@ -280,7 +309,7 @@ def _float32_head(head: Any, hidden: Tensor) -> Tensor:
     return linear(hidden.float(), head.weight.float(), None if bias is None else bias.float())
 
 
-def _enable_gradient_checkpointing(model: Any) -> None:
+def enable_gradient_checkpointing(model: Any) -> None:
     """Gradient checkpointing. transformers' own works only in training mode, but RL trains in eval
     mode, without dropout.
 

@@ -177,6 +177,16 @@ def observed_windows(model: Any) -> Iterator[list[int]]:
         AttentionMaskInterface.register(name, make_mask)
 
 
+def kept_by_attention(config: Any, device: str) -> int:
+    """Numbers that packed attention keeps of one token for the backward pass: query, key, value and
+    output. The CPU's kernel gives an output that the next projection copies.
+    """
+    heads = int(config.num_attention_heads)
+    width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    pairs = int(getattr(config, "num_key_value_heads", None) or heads)
+    return width * (heads * (3 if device == "cpu" else 2) + 2 * pairs)
+
+
 def _attention(
     fallback: Any,
     module: Any,

@@ -163,8 +163,11 @@ class ModelSource:
             ) from error
 
 
-def source_of(settings: PolicySettings, started_from: Path | None = None) -> ModelSource:
-    """What `policy.model` stands for. Files are looked at; nothing is loaded or converted.
+def source_of(
+    settings: PolicySettings, started_from: Path | None = None, *, needs_tokenizer: bool = True
+) -> ModelSource:
+    """What `policy.model` stands for. Files are looked at; nothing is loaded or converted. A folder
+    without a tokenizer is refused, except where only the model's shape is asked for.
 
     A run or a stage stands for one of its checkpoints: `started_from` where that is one, else the
     last stage's best, or else the newest whole one. Raises ModelError for what is no model,
@@ -174,7 +177,7 @@ def source_of(settings: PolicySettings, started_from: Path | None = None) -> Mod
     if is_tiny(name):
         return ModelSource(name, "tiny", name, name, shape=settings.tiny)
     if not (checkpoints := checkpoints_of(Path(name))):
-        return _source(settings, name)
+        return _source(settings, name, needs_tokenizer)
     best = best_of(checkpoints[-1].parents[1])
     checkpoint = next((path for path in checkpoints if real_path(path) == started_from), None)
     checkpoint = checkpoint or newest_whole([*checkpoints, *([best] if best else [])])
@@ -222,10 +225,10 @@ def context_of(config: Any) -> int | None:
     return int(length) if length else None
 
 
-def _source(settings: PolicySettings, name: str) -> ModelSource:
+def _source(settings: PolicySettings, name: str, needs_tokenizer: bool = True) -> ModelSource:
     """Of any name but that of the built-in model or a run."""
     folder, remote = Path(name), settings.trust_remote_code
-    base, is_adapted = _base_of(name), is_adapter(name)
+    base, is_adapted = _base_of(name, needs_tokenizer), is_adapter(name)
     kind: Kind = "gguf" if is_gguf(name) else "hub"
     if folder.is_dir():
         is_checkpoint = folder.resolve().parent.name == "checkpoints"
@@ -264,7 +267,8 @@ def _base_of(name: str, needs_tokenizer: bool = True) -> str:
     if is_adapter(base):
         raise ModelError(f"adapter {name!r} adapts the adapter {base!r}: merge that first")
     try:
-        return _base_of(str(base), needs_tokenizer=not _has_tokenizer(name))
+        needed = needs_tokenizer and not _has_tokenizer(name)
+        return _base_of(str(base), needs_tokenizer=needed)
     except ModelError as error:
         raise ModelError(
             f"adapter {name!r} needs its base, but {error}; correct base_model_name_or_path in"

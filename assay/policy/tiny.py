@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,11 +28,26 @@ def make_tiny(folder: Path, tasks: Iterable[Task], settings: TinySettings, seed:
             f"policy.tiny.width = {settings.width} is not a multiple of policy.tiny.heads ="
             f" {settings.heads}"
         )
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     tokenizer = _train_tokenizer((text for task in tasks for text in _texts(task)), settings)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
+    config = tiny_config(settings, len(tokenizer))
+    config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    with replacing(folder) as partial:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+    return folder
+
+
+def tiny_config(settings: TinySettings, vocabulary: int) -> Any:
+    """The configuration of such a model."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=vocabulary,
         hidden_size=settings.width,
         intermediate_size=settings.width * 3,
         num_hidden_layers=settings.layers,
@@ -40,16 +56,9 @@ def make_tiny(folder: Path, tasks: Iterable[Task], settings: TinySettings, seed:
         max_position_embeddings=settings.context,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=None,
+        pad_token_id=None,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
-    with replacing(folder) as partial:
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-    return folder
 
 
 def _texts(task: Task) -> list[str]:

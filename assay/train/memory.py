@@ -12,6 +12,8 @@ from assay.policy.forward import unwrap_model
 GIB = 2**30
 LEAST_TOKENS, MOST_TOKENS = 1024, 16_384
 """Bounds of the default size of a micro-batch, which is a multiple of the first."""
+GPU_SHARE = 4
+"""One over the share of a GPU's memory that activations get by default."""
 
 
 class DeviceMemory:
@@ -64,20 +66,28 @@ class DeviceMemory:
 def micro_batch_tokens(settings: RunSettings, model: Any, device: torch.device) -> int:
     """`learner.micro_batch_tokens`, or by default how many tokens' activations fit into a sixteenth
     of a processor's memory, or a quarter of a GPU's.
+    """
+    config = unwrap_model(model).config
+    share = DeviceMemory(device).total // (GPU_SHARE if device.type == "cuda" else 16)
+    return micro_batch_tokens_in(share, settings, config, model.dtype)
+
+
+def micro_batch_tokens_in(
+    memory: int, settings: RunSettings, config: Any, dtype: torch.dtype
+) -> int:
+    """The same for a share of so many bytes.
 
     A layer keeps some 8 vectors of its hidden size, and 4 of its inner size; with gradient
     checkpointing one, and one layer at a time keeps all.
     """
     if settings.learner.micro_batch_tokens:
         return settings.learner.micro_batch_tokens
-    checkpointed = settings.policy.gradient_checkpointing
-    config = unwrap_model(model).config.get_text_config()
+    checkpointed, config = settings.policy.gradient_checkpointing, config.get_text_config()
     hidden, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     inside = 8 * hidden + 4 * (inner if isinstance(inner, int) else max(inner))
     values = layers * hidden + inside if checkpointed else layers * inside
-    memory = DeviceMemory(device).total // (4 if device.type == "cuda" else 16)
-    fitting = memory // (values * model.dtype.itemsize)
+    fitting = memory // (values * dtype.itemsize)
     return int(min(MOST_TOKENS, max(LEAST_TOKENS, fitting // LEAST_TOKENS * LEAST_TOKENS)))
 
 

@@ -36,6 +36,11 @@ def default_lr(learns_from: str, adapted: bool, width: int) -> float:
     return float(f"{(1e-5 if learns_from == 'dialogues' else 1e-6) * larger:.1e}")
 
 
+def bytes_of(dtype: torch.dtype) -> dict[str, int]:
+    """Bytes that `Optimizer` holds for each trained number of a parameter, by part."""
+    return {"master weights": 0 if dtype is torch.float32 else 4, "optimizer": 8, "gradients": 4}
+
+
 class Optimizer:
     """AdamW with decoupled weight decay on matrices only, gradient clipping and a schedule.
 

@@ -24,7 +24,7 @@ from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import TransformersCache
 from assay.errors import SettingsError
 from assay.policy.forward import forward
-from assay.policy.load_model import Policy, _compute_head_in_float32, _enable_gradient_checkpointing
+from assay.policy.load_model import Policy, _compute_head_in_float32, enable_gradient_checkpointing
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
 from tests.policies import seven_tokens
@@ -242,7 +242,7 @@ def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, cache: str)
     run(test())
 
 
-@pytest.mark.parametrize("patch", [None, _compute_head_in_float32, _enable_gradient_checkpointing])
+@pytest.mark.parametrize("patch", [None, _compute_head_in_float32, enable_gradient_checkpointing])
 def test_a_separate_copy_changes_only_when_weights_are_loaded(
     policy: Policy, patch: Callable[[Any], None] | None
 ) -> None:

@@ -114,7 +114,7 @@ def server_of(
     arguments = [
         "--dtype", dtype, "--max-model-len", min(policy.context or cached, cached),
         "--max-num-seqs", MAX_NUM_SEQS, "--tensor-parallel-size", settings.tensor_parallel,
-        "--kv-cache-memory-bytes", cached * _bytes_per_token(config, dtype),
+        "--kv-cache-memory-bytes", kv_cache_bytes(config, dtype, settings),
         "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
         "--enable-scale-out", "--disable-uvicorn-access-log",
         *(["--enforce-eager"] if on_cpu else []),
@@ -161,8 +161,18 @@ def _head_size(config: Any) -> int:
     )
 
 
-def _bytes_per_token(config: Any, dtype: str) -> int:
-    """Size of a token's keys and values in the KV cache."""
+def kv_cache_bytes(config: Any, dtype: str, settings: EngineSettings) -> int:
+    """The argument `--kv-cache-memory-bytes`, which is of one GPU. In it, servers of several GPUs
+    hold more tokens than `kv_cache_tokens`: each GPU has only its share of the heads.
+    """
+    return settings.kv_cache_tokens * bytes_per_token(config, dtype)
+
+
+def bytes_per_token(config: Any, dtype: str, tensor_parallel: int = 1) -> int:
+    """Size of a token's keys and values in the KV cache of one of so many GPUs, each of which has
+    at least one head.
+    """
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    values = 2 * int(config.num_hidden_layers) * int(heads) * _head_size(config)
+    heads = -(-int(heads) // tensor_parallel)
+    values = 2 * int(config.num_hidden_layers) * heads * _head_size(config)
     return values * (4 if dtype == "float32" else 2)
