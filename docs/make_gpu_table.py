@@ -27,7 +27,9 @@ NAMES = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
     "intermediate_size", "vocab_size", "tie_word_embeddings",
 )  # fmt: skip
-CHECKPOINTED = {"gradient_checkpointing": True}
+POLICY = {"dtype": "bfloat16", "gradient_checkpointing": True}
+KINDS: dict[str, dict[str, object]] = {"": {}, ", LoRA": {"lora": {"rank": 16}}}
+"""What is added to the policy in the rows with that word behind the model's size."""
 COUNTS, LENGTHS = (1, 2, 4, 8, 16), (4096, 32_768)
 
 
@@ -48,7 +50,7 @@ def planned(
         "stage": "grpo", "steps": 1, "algorithm": {"name": "grpo"},
         "tasks": {"train": ["drills:train"]},
         "engine": {"name": "vllm", "servers": ["http://generate:8000"]},
-        "policy": {"model": str(model), "dtype": "bfloat16"} | CHECKPOINTED | policy,
+        "policy": {"model": str(model), **POLICY, **policy},
         "learner": {"micro_batch_tokens": longest},
     })  # fmt: skip
     return planned_on(settings, Gpus(count, CARDS["H100"]), shapes, longest)
@@ -59,7 +61,7 @@ def rows(folder: Path) -> Iterator[str]:
     yield f"| model | tokens | {' | '.join(f'{n} GPU' + 's' * (n > 1) for n in COUNTS)} |\n"
     yield "|---|---:|" + "---:|" * len(COUNTS) + "\n"
     shapes = ModelShapes()
-    for label, more in (("", {}), (", LoRA", {"lora": {"rank": 16}})):
+    for label, more in KINDS.items():
         for size in QWEN:
             model = write_config(folder / size, size)
             for longest in LENGTHS:
