@@ -162,7 +162,7 @@ def first_reasons(reports: Sequence[TaskReport]) -> list[str]:
         f"{flaw}: {having[0].id}: {detail}"
         for flaw, having in by_flaw(reports).items()
         if not any(report.sound for report in having)
-        for detail in [next(one.detail for one in having[0].findings if one.flaw is flaw)]
+        for detail in [next(each.detail for each in having[0].findings if each.flaw is flaw)]
     ]
 
 

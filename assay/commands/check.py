@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -80,18 +80,25 @@ def check(
     if output is not None:
         checking.write_tasks(output, reports)
     tables = [checking.table(reports)] if summary["flawed"] else []
-    reasons = "".join(f"{_cut(line, LONGEST_REASON)}\n" for line in checking.first_reasons(reports))
-    end = f"kept {summary['kept']} of {counted(len(reports), 'task')}"
-    end += _offers(output, report) if summary["flawed"] else ""
-    options.print_result(summary, as_json, tables, f"{reasons}{_first_prompt(reports)}{end}")
+    options.print_result(summary, as_json, tables, _end(summary, reports, output, report))
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)
 
 
-def _offers(output: Path | None, report: Path | None) -> str:
-    """What options that were not given would write."""
-    offers = "" if output else "; --output FILE.jsonl writes the tasks that are kept"
-    return offers + ("" if report else "; --report FILE writes the reason of each finding")
+def _end(
+    summary: dict[str, Any], reports: Sequence[TaskReport], output: Path | None,
+    report: Path | None,
+) -> str:  # fmt: skip
+    """What stands below the table: reasons, the first prompt, and how many tasks are kept."""
+    from assay.check.report import first_reasons
+
+    reasons = "".join(f"{_cut(line, LONGEST_REASON)}\n" for line in first_reasons(reports))
+    words = [f"kept {summary['kept']} of {counted(len(reports), 'task')}"]
+    if summary["flawed"] and output is None:
+        words.append("--output FILE.jsonl writes the tasks that are kept")
+    if summary["flawed"] and report is None:
+        words.append("--report FILE writes the reason of each finding")
+    return f"{reasons}{_first_prompt(reports)}{'; '.join(words)}"
 
 
 def _first_prompt(reports: Sequence[TaskReport]) -> str:

@@ -49,10 +49,7 @@ def train(
     ] = "",
     values: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="Train once with each value: optimizer.lr=1e-6,3e-6. Repeat it for a grid.",
-        ),
+        typer.Option("--set", help="Train with each value: optimizer.lr=1e-6,3e-6. Repeatable."),
     ] = None,
 ) -> None:
     """Train a model as the file CONFIG says. Any setting can be changed: --table.key value.

@@ -413,10 +413,10 @@ def _entry_point(row: Row) -> str:
     reference = parsed(row.text(field, default=""), row, field)
     function = called_function(tests, reference)
     if function is None:
-        called = undefined_function(tests)
-        if called and (others := named_instead(called, reference)):
+        name = undefined_function(tests)
+        if name and (others := named_instead(name, reference)):
             raise row.wrong(
-                f"the tests call {called!r}, but {field!r} defines {others}; rename one of them"
+                f"the tests call {name!r}, but {field!r} defines {others}; rename one of them"
             )
         raise row.wrong(
             "'entry_point' is missing; add the name of the function that the tests call, or a"

@@ -101,10 +101,10 @@ def named_instead(name: str, reference: ast.Module) -> str:
 
 def undefined_function(tests: list[ast.Module]) -> str | None:
     """The first function that the tests call and do not have themselves."""
-    own = {name for test in tests for name in _names(test)} | {*dir(builtins)}
+    defined = {name for test in tests for name in _names(test)} | {*dir(builtins)}
     calls = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Call))
     names = (call.func.id for call in calls if isinstance(call.func, ast.Name))
-    return next((name for name in names if name not in own), None)
+    return next((name for name in names if name not in defined), None)
 
 
 def _names(tree: ast.Module) -> set[str]:
