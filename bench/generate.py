@@ -115,7 +115,7 @@ def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Generate, Callab
     of both processes.
     """
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"
-    words = ("--skip-tokenizer-init",)
+    words: tuple[str, ...] = ("--skip-tokenizer-init",)
     if policy.device.type == "cuda":
         words += ("--gpu-memory-utilization", "0.5")  # the policy has its part of the card
     settings = EngineSettings(name="vllm", kv_cache_tokens=1 << 17, python=python, arguments=words)
