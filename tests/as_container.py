@@ -50,5 +50,7 @@ def enter() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("python -m tests.as_container COMMAND: the command is missing")
     enter()
     os.execvp(sys.argv[1], sys.argv[1:])

@@ -107,7 +107,7 @@ def naming_check(spec: str) -> Iterator[None]:
     except DataError as error:
         advice = ""
         with suppress(DataError):
-            tasks, invalid = read_tasks(spec, None)
+            tasks, invalid = read_tasks(spec, None) if Path(spec).is_file() else ([], [])
             if tasks and invalid:
                 command = f"assay check {shlex.quote(spec)} --output sound.jsonl"
                 advice = f"; `{command}` writes the tasks that are right"

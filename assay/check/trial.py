@@ -191,8 +191,8 @@ def _flaky(runs: Sequence[Execution]) -> str:
 
 
 def _other_name(task: Task) -> str:
-    """Says that the reference defines another name than the entry point; empty where it may have
-    that, or where its code cannot be read.
+    """Says that the reference defines another name than the entry point, as the start of a
+    sentence; empty where it may have that, or where its code cannot be read.
     """
     if task.language != "python" or not task.entry_point or not task.reference:
         return ""
@@ -200,7 +200,7 @@ def _other_name(task: Task) -> str:
     with suppress(*UNPARSABLE):
         if others := named_instead(name, syntax_tree(task.reference)):
             what = f"the entry point that the tests call is {name!r}"
-            return f"{what}, but the reference defines {others}; rename one of them"
+            return f"{what}, but the reference defines {others}; rename one of them; "
     return ""
 
 
@@ -217,7 +217,7 @@ def _from_proofs(task: Task, raw: RawResult, limits: Limits) -> Iterable[Finding
         first = failures[0]
         why = f"{first.verdict}: {first.detail}; {first.passed} of {first.total} checks pass"
         if not any(run.verdict is Verdict.PASS for run in runs):
-            yield Finding(Flaw.REFERENCE_FAILS, _other_name(task) or why)
+            yield Finding(Flaw.REFERENCE_FAILS, f"{_other_name(task)}{why}")
         else:
             passed = len(runs) - len(failures)
             yield Finding(Flaw.FLAKY, f"passes {passed} of {len(runs)} times{_flaky(runs)}: {why}")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.errors import ModelError, UserError
+from assay.hub import hub_or_copies
 from assay.policy.call_style import call_style, styled
 from assay.policy.load_model import pick_device
 from assay.policy.template_process import apply_template
@@ -31,9 +32,10 @@ class Classifier:
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         try:
-            classifier, report = AutoModelForSequenceClassification.from_pretrained(
-                model, dtype=dtype, output_loading_info=True, trust_remote_code=False
-            )
+            with hub_or_copies(model):
+                classifier, report = AutoModelForSequenceClassification.from_pretrained(
+                    model, dtype=dtype, output_loading_info=True, trust_remote_code=False
+                )
         except Exception as error:  # broken files raise anything
             raise ModelError(f"no classifier in {model!r}: {one_line(error)}") from error
         if classifier.config.num_labels != 1 or report["missing_keys"]:

@@ -4,7 +4,7 @@ Nothing here imports torch, so that a typo is answered at once.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from assay.config.model_names import TINY, is_tiny
 from assay.config.sections import PolicySettings, TinySettings
 from assay.content import digest_of
 from assay.errors import AssayError, ModelError, SettingsError
-from assay.hub import has_hub, own_copies_alone
+from assay.hub import hub_or_copies, why_no_copy
 from assay.paths import real_path
 from assay.policy.adapters import ADAPTER, adapter_config, is_adapter
 from assay.policy.checkpoints import best_of, checkpoints_of, newest_whole
@@ -143,20 +143,15 @@ class ModelSource:
         """Turns errors of the libraries into ours, in one line. Where there is no hub, a name is
         looked up among the copies that its client has, and at once.
         """
-        is_cut_off = not Path(self.base).exists() and not has_hub()
         try:
-            with own_copies_alone() if is_cut_off else nullcontext():
+            with hub_or_copies(self.base):
                 yield
         except (AssayError, MemoryError):
             raise
         except Exception as error:  # broken files and remote code raise anything
             adapter = f"adapter {self.name!r}, of " if self.adapter else ""
-            if is_cut_off and isinstance(error, OSError):
-                raise ModelError(
-                    f"{adapter}model {self.base!r} is not there: no folder of that name is here,"
-                    " the hub's client has no copy, and as a hub name it needs the network, which"
-                    " does not reach the hub; correct the name, give a folder, or go online"
-                ) from error
+            if why := why_no_copy(error):
+                raise ModelError(f"{adapter}model {self.base!r} is not there: {why}") from error
             raise ModelError(
                 f"{adapter}model {describe_source(self.base)} cannot be loaded:"
                 f" {why_not_loaded(error)}"

@@ -10,6 +10,7 @@ from typing import Any
 from assay.errors import ModelError
 from assay.extract.call_formats import marks
 from assay.extract.thoughts import MARKS
+from assay.hub import hub_or_copies, why_no_copy
 from assay.registry import one_line
 
 ANCHOR = "x"
@@ -33,8 +34,11 @@ def load_tokenizer(name: str, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+        with hub_or_copies(name):
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except Exception as error:  # broken files and remote code raise anything
+        if why := why_no_copy(error):
+            raise ModelError(f"no tokenizer for model {name!r}: {why}") from error
         raise ModelError(
             f"no tokenizer for model {describe_source(name)}: {why_not_loaded(error)}"
         ) from error

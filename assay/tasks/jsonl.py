@@ -413,7 +413,8 @@ def _entry_point(row: Row) -> str:
     reference = parsed(row.text(field, default=""), row, field)
     function = called_function(tests, reference)
     if function is None:
-        name = undefined_function(tests)
+        setup = parsed(row.text("setup", default=""), row, "setup")
+        name = undefined_function([*tests, setup])
         if name and (others := named_instead(name, reference)):
             raise row.wrong(
                 f"the tests call {name!r}, but {field!r} defines {others}; rename one of them"

@@ -94,14 +94,24 @@ def called_function(tests: list[ast.Module], reference: ast.Module) -> str | Non
     return next(iter(functions or names), None)
 
 
+OPENS = {"*", "exec", "globals", "setattr", "vars"}
+"""By these code may define any name."""
+
+
 def named_instead(name: str, reference: ast.Module) -> str:
     """The functions and classes of a reference that lacks the name; empty where it may have it."""
-    return "" if name in _names(reference) else ", ".join(map(repr, _definitions(reference)))
+    names = _names(reference)
+    is_open = name in names or bool(names & OPENS)
+    return "" if is_open else ", ".join(map(repr, _definitions(reference)))
 
 
 def undefined_function(tests: list[ast.Module]) -> str | None:
-    """The first function that the tests call and do not have themselves."""
+    """The first function that the tests call and do not have themselves; None where they may have
+    any.
+    """
     defined = {name for test in tests for name in _names(test)} | {*dir(builtins)}
+    if "*" in defined:
+        return None
     calls = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Call))
     names = (call.func.id for call in calls if isinstance(call.func, ast.Name))
     return next((name for name in names if name not in defined), None)
@@ -115,6 +125,9 @@ def _names(tree: ast.Module) -> set[str]:
     names |= {node.id for node in nodes if isinstance(node, ast.Name)
               and isinstance(node.ctx, ast.Store)}  # fmt: skip
     names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names |= {name for node in nodes if isinstance(node, ast.MatchAs | ast.MatchStar)
+              and (name := node.name)}  # fmt: skip
+    names |= {node.id for node in nodes if isinstance(node, ast.Name) and node.id in OPENS}
     aliases = (node for node in nodes if isinstance(node, ast.alias))
     return names | {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 

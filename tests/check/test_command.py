@@ -20,6 +20,7 @@ from assay.check.findings import Flaw
 from assay.check.report import TaskReport, check
 from assay.check.trial import ProgramRunner, run_trials
 from assay.cli import main
+from assay.errors import DataError
 from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.tasks.jsonl import task_of
@@ -295,17 +296,38 @@ def test_a_reference_of_another_name_is_told_beside_the_name_that_the_tests_call
         adds("row", PLUS),
         adds("entry point", PLUS, entry_point="add"),
         adds("an alias", f"{PLUS}add = plus\n", entry_point="add"),
+        adds("any names", f"{PLUS}exec('def add(a, b): return 0')\n", entry_point="add"),
     ]
     file = write(tmp_path / "tasks.jsonl", rows)
     checked = {report.id: report for report in check(str(file), runner=RUNNER)}
     details = {name: one.findings[0].detail for name, one in checked.items() if one.findings}
+    assert details.pop("any names").startswith("wrong: ")
+    assert details.pop("entry point").startswith(
+        "the entry point that the tests call is 'add', but the reference defines 'plus'; rename one"
+        " of them; no_code: "
+    )
     assert details == {
         f"{file}, line 2": "the tests call 'add', but 'reference' defines 'plus'; rename one of"
         " them",
-        "entry point": "the entry point that the tests call is 'add', but the reference defines"
-        " 'plus'; rename one of them",
     }  # fmt: skip
     assert [name for name, report in checked.items() if report.sound] == ["right", "an alias"]
+
+
+@pytest.mark.parametrize(
+    ("setup", "test", "told"),
+    [
+        ("from math import isclose", "assert isclose(add(1, 2), 3)", "the tests call 'add'"),
+        ("def twice(a, b):\n    return 2 * plus(a, b)\n", "assert twice(1, 2) == 6", "is missing"),
+        ("", "from operator import *\nassert add(1, 2) == 3", "is missing"),
+    ],
+    ids=["an import", "a helper that calls the reference", "any names"],
+)
+def test_no_other_name_is_told_where_the_tests_may_have_it(
+    tmp_path: Path, setup: str, test: str, told: str
+) -> None:
+    task = adds("row", PLUS, setup=setup) | {"tests": [test]}
+    with pytest.raises(DataError, match=told):
+        check(str(write(tmp_path / "tasks.jsonl", [task])), runner=RUNNER)
 
 
 def test_a_check_shows_a_reason_for_each_finding_that_drops_a_task(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from huggingface_hub import constants
 
 from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.errors import ModelError, SettingsError
+from assay.hub import OFFLINE
 from assay.policy.load_model import Policy, load_policy, pick_device
 from assay.policy.source import source_of
 from assay.policy.tiny import make_tiny
@@ -152,7 +153,7 @@ def test_a_model_that_cannot_be_used_is_named_in_one_line_with_what_to_do(tmp_pa
         (str(tmp_path / "gone"), "does not exist"),
         (str(empty), r"holds no config\.json"),
         (str(bare), "holds no tokenizer"),
-        ("nobody/no-such-model", "hub name it needs the network"),
+        ("nobody/no-such-model", "hub name it needs the network|hub's client has no copy"),
     ]:
         with pytest.raises(ModelError, match=message) as caught:
             load_policy(PolicySettings(model=name))
@@ -171,11 +172,17 @@ def test_a_model_of_the_hub_is_not_asked_for_where_no_hub_is(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("socket.getaddrinfo", refused)
     monkeypatch.setattr("httpx2.Client.send", asked)
-    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", *OFFLINE):
         monkeypatch.delenv(name, raising=False)
     looked_up = "no folder of that name is here, the hub's client has no copy"
+    source = source_of(PolicySettings(model="nobody/none"))
     with pytest.raises(ModelError, match=f"'nobody/none' is not there: {looked_up}.*; correct"):
-        _ = source_of(PolicySettings(model="nobody/none")).facts
+        _ = source.facts
+    with pytest.raises(ModelError, match=f"no tokenizer.*{looked_up}.*go online"):
+        source.load_tokenizer()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError, match=f"{looked_up}.*unset HF_HUB_OFFLINE"):
+        source.load_tokenizer()
     assert constants.HF_HUB_OFFLINE is False, "later requests of the process go out again"
 
 
