@@ -253,9 +253,9 @@ def table(hour: Hour, rows: Sequence[tuple[Line, Row]]) -> str:
         "transformers": mine.get("transformers"), "commit": hour.commit,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }  # fmt: skip
-    told = "; ".join(f"{name} {value or 'not installed'}" for name, value in head.items())
+    versions = "; ".join(f"{name} {value or 'not installed'}" for name, value in head.items())
     lines = [
-        f"{told}.",
+        f"{versions}.",
         "",
         "| line | figure | value | compare | seconds |",
         "|---|---|---|---|---|",
@@ -268,22 +268,22 @@ def write_tables(hour: Hour, rows: Sequence[tuple[Line, Row]]) -> None:
     """table.md and table.json."""
     write_atomically(hour.output / "table.md", table(hour, rows))
     fields = {name: getattr(hour, name) for name in ("card", "driver", "commit", "dry")}
-    told = fields | {
+    content = fields | {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": hour.versions,
         "lines": [asdict(row) for _, row in rows],
     }
-    write_atomically(hour.output / "table.json", json.dumps(told, indent=1))
+    write_atomically(hour.output / "table.json", json.dumps(content, indent=1))
 
 
 def run_lines(
-    hour: Hour, lines: Sequence[Line], chosen: Sequence[str], again: bool, seconds: float
+    hour: Hour, lines: Sequence[Line], names: Sequence[str], again: bool, seconds: float
 ) -> int:
     """Run the chosen lines that are not done, within so many seconds; the exit code."""
     deadline, code = time.monotonic() + seconds, 0
     rows = {line.name: hour.earlier(line) or Row(line.name, "not run: not yet") for line in lines}
     for line in lines:
-        if line.name not in chosen:
+        if line.name not in names:
             continue
         row, left = rows[line.name], deadline - time.monotonic()
         if row.state == "done" and not again:

@@ -172,8 +172,8 @@ def main(words: Sequence[str] | None = None) -> None:
     print("| model | case | rank | computed, MB | measured, MB | difference |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     rows = compare(arguments.size, arguments.case, arguments.ranks)
-    for size, case, rank, told, taken in rows:
-        row = f"{told / 1e6:.0f} | {taken / 1e6:.0f} | {told / taken - 1:+.1%}"
+    for size, case, rank, computed, taken in rows:
+        row = f"{computed / 1e6:.0f} | {taken / 1e6:.0f} | {computed / taken - 1:+.1%}"
         print(f"| {size} | {case} | {rank} | {row} |", flush=True)
 
 

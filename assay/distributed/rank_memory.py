@@ -91,8 +91,8 @@ class ModelTensors:
         if not load.quantized:
             return in_shards(self.all, load.each) + self.buffers
         frozen = [tensor for tensor in self.all if self._is_quantized(tensor)]
-        kept = {id(tensor) for tensor in frozen}
-        others = [tensor for tensor in self.all if id(tensor) not in kept]
+        frozen_ids = {id(tensor) for tensor in frozen}
+        others = [tensor for tensor in self.all if id(tensor) not in frozen_ids]
         nf4 = int(NF4 * sum(tensor.numel() for tensor in frozen))
         return in_shards(others, load.each) + self.buffers + nf4
 
@@ -100,8 +100,8 @@ class ModelTensors:
         """Bytes of the whole weights of a block or the root; 0 in one process, which has them."""
         if load.ranks == 1:
             return 0
-        kept = [t for t in tensors if not (load.quantized and self._is_quantized(t))]
-        return bytes_in(kept)
+        sharded = [t for t in tensors if not (load.quantized and self._is_quantized(t))]
+        return bytes_in(sharded)
 
     def _is_quantized(self, tensor: Tensor) -> bool:
         root = {id(each) for each in self.root}
@@ -116,9 +116,9 @@ def rank_memory(model: ModelTensors, load: Load) -> dict[str, Parts]:
     """Bytes by part at each moment of a gradient step at which a rank may hold most: of `ranks`
     ones with FSDP2, or alone. What a library or the allocator takes beside tensors is not in it.
     """
-    kept = _kept(model, load)
+    always = _kept(model, load)
     moments = _moments_alone(model, load) if load.ranks == 1 else _moments_of_rank(model, load)
-    return {name: kept | parts for name, parts in moments.items()}
+    return {name: always | parts for name, parts in moments.items()}
 
 
 def peak_of(moments: Mapping[str, Parts]) -> Parts:

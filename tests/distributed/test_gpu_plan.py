@@ -143,6 +143,7 @@ def test_the_command_needs_a_configuration_alone_and_exits_with_1_where_nothing_
     assert 512 < told["stages"][0]["longest"] < 2048, "a prompt, and a reply of up to 512"
 
 
+@pytest.mark.long
 def test_the_table_in_the_docs_is_what_the_arithmetic_gives() -> None:
     text = page.PAGE.read_text()
     assert page.render(text) == text
