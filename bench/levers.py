@@ -257,5 +257,5 @@ def print_levers(dry: bool, peak: float | None, json: Path | None) -> None:
             Figure(f"{case}: time of {kind}", 100 * share, "%") for kind, share in parts.items()
         ]
         write_figures(json, figures)
-        shares = ", ".join(f"{kind} {share:.1%}" for kind, share in parts.items())
-        print(f"{case}, of its time: {shares}", flush=True)
+        parts_text = ", ".join(f"{kind} {share:.1%}" for kind, share in parts.items())
+        print(f"{case}, of its time: {parts_text}", flush=True)

@@ -73,8 +73,8 @@ def samples_of(size: str, case: str, ranks: int) -> list[Sample]:
     """One sequence for each micro-batch of each rank, in a group of its own."""
     tokens, count = CASES[case], ranks * (1 if case == "one" else 2)
     texts = torch.randint(1, SHAPES[size][-1], (count, tokens)).tolist()
-    one = Sample(tuple(texts[0]), (False, *[True] * (tokens - 1)), logprobs=(-5.0,) * tokens)
-    return [replace(one, tokens=tuple(text), group=str(n)) for n, text in enumerate(texts)]
+    sample = Sample(tuple(texts[0]), (False, *[True] * (tokens - 1)), logprobs=(-5.0,) * tokens)
+    return [replace(sample, tokens=tuple(text), group=str(n)) for n, text in enumerate(texts)]
 
 
 def learn(size: str, case: str, number: int, ranks: int) -> None:
@@ -172,8 +172,8 @@ def main(words: Sequence[str] | None = None) -> None:
     print("| model | case | rank | computed, MB | measured, MB | difference |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     rows = compare(arguments.size, arguments.case, arguments.ranks)
-    for size, case, rank, computed, taken in rows:
-        row = f"{computed / 1e6:.0f} | {taken / 1e6:.0f} | {computed / taken - 1:+.1%}"
+    for size, case, rank, computed, measured in rows:
+        row = f"{computed / 1e6:.0f} | {measured / 1e6:.0f} | {computed / measured - 1:+.1%}"
         print(f"| {size} | {case} | {rank} | {row} |", flush=True)
 
 
