@@ -26,7 +26,7 @@ from assay.distributed.rank_memory import (
     rank_memory,
 )
 from assay.distributed.server_memory import SERVER_RESERVE, ServerMemory, server_memory
-from assay.engines.vllm.server import bytes_per_token
+from assay.engines.vllm.server import MAX_NUM_SEQS, bytes_per_token
 from assay.errors import SettingsError
 from assay.policy.load_model import empty_model
 from assay.policy.source import context_of
@@ -353,15 +353,23 @@ def _misplaced(settings: RunSettings, gpus: Gpus, algorithm: Algorithm) -> Itera
 
 
 def _server_problems(server: ServerMemory) -> Iterator[str]:
-    if server.kv_tokens < server.longest:
+    more = "raise engine.tensor_parallel, so that more GPUs share the weights"
+    if server.context and server.context < server.longest:
         yield (
-            f"the longest rollout has {server.longest:,} tokens, and a server's KV cache holds"
-            f" {server.kv_tokens:,}: set engine.kv_cache_tokens to at least {server.longest}"
+            f"the longest rollout has {server.longest:,} tokens, and the model's context"
+            f" {server.context:,}: lower --longest, or rollout.max_tokens"
+        )
+    if server.setting < server.longest:
+        way = f"set engine.kv_cache_tokens to at least {server.longest}"
+        way += "" if server.most_tokens >= server.longest else f", and {more}"
+        yield (
+            f"the longest rollout has {server.longest:,} tokens, and a server takes none that is"
+            f" longer than engine.kv_cache_tokens = {server.setting}: {way}"
         )
     if server.fits:
         return
     needs = f"{in_gb(server.weights)} for weights and {in_gb(server.kv_cache)} for its KV cache"
-    way = "raise engine.tensor_parallel, so that more GPUs share the weights"
+    way = more
     if server.most_tokens >= server.longest:
         way = f"lower engine.kv_cache_tokens to {server.most_tokens}, or {way}"
     yield f"a server does not fit: it needs {needs}, and has {in_gb(server.room)}; {way}"
@@ -370,11 +378,13 @@ def _server_problems(server: ServerMemory) -> Iterator[str]:
 def _server_notes(server: ServerMemory) -> list[str]:
     if server.at_once >= server.rollouts or not server.fits:
         return []
-    useful = min(server.rollouts * server.longest, server.most_tokens)
     note = (
         f"a server holds {server.at_once} of the {server.rollouts} rollouts that it gets, if all"
         " are at their longest; the others wait or are prefilled again"
     )
-    if useful > server.kv_tokens:
-        note += f"; engine.kv_cache_tokens = {useful} holds {useful // server.longest}"
+    useful = min(server.setting_for(server.rollouts), server.most_tokens)
+    if (count := server.at_once_with(useful)) > server.at_once:
+        note += f"; engine.kv_cache_tokens = {useful} holds {count}"
+    if server.rollouts > MAX_NUM_SEQS:
+        note += f"; a server never runs more than {MAX_NUM_SEQS} at once"
     return [note]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,24 @@ ENGINE = {"name": "vllm", "data_parallel": 4, "gpus": [4, 5, 6, 7]}
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The configuration of Qwen2.5-Coder-7B, and nothing else."""
     return str(page.write_config(tmp_path_factory.mktemp("7B"), "7B"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The configuration of a model of 2 wide layers, whose tensors are soon counted."""
+    return str(write_small(tmp_path_factory.mktemp("small")))
+
+
+def write_small(folder: Path, **changes: object) -> Path:
+    """A `config.json` with changes."""
+    folder.mkdir(exist_ok=True)
+    table = {
+        "model_type": "qwen2", "hidden_size": 2048, "num_hidden_layers": 2, "vocab_size": 4096,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 8192,
+        "max_position_embeddings": 262_144,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(table | changes))
+    return folder
 
 
 def run(model: str, longest: int = LONG, gpus: str = "8xH100", **changes: Any) -> StageOnGpus:
@@ -94,6 +113,39 @@ def test_a_kv_cache_that_is_too_small_is_refused_or_noted(model: str) -> None:
     assert "engine.kv_cache_tokens = " in note
     large = run(model, engine=ENGINE | {"kv_cache_tokens": 4_000_000})
     assert any("lower engine.kv_cache_tokens to" in why for why in large.problems)
+
+
+SPLIT = {"name": "vllm", "tensor_parallel": 4, "gpus": [4, 5, 6, 7]}
+
+
+def test_a_rollout_that_is_longer_than_a_servers_context_is_refused(small: str) -> None:
+    for cached, fits in ((LONG, True), (LONG - 1, False)):
+        planned = run(small, engine=SPLIT | {"kv_cache_tokens": cached})
+        assert planned.server
+        assert planned.server.kv_tokens == 4 * cached, "each GPU has a quarter of the heads"
+        assert (not planned.problems) is fits, "one rollout may have as many as the setting says"
+    (problem,) = run(small, 300_000, engine=SPLIT | {"kv_cache_tokens": 400_000}).problems
+    assert "the model's context 262,144" in problem
+
+
+def test_the_cache_that_is_named_holds_the_rollouts_that_are_named(small: str) -> None:
+    advice = re.compile(r"engine.kv_cache_tokens = (\d+) holds (\d+)")
+    for tasks, most in ((8, 64), (64, 256)):  # 512 rollouts at once are more than a server runs
+        changes = {"longest": 1024, "rollout": {"tasks_per_step": tasks, "group_size": 8}}
+        few = run(small, engine=SPLIT | {"kv_cache_tokens": 2048}, **changes)
+        (note,) = few.notes
+        found = advice.search(note)
+        assert found
+        setting, count = map(int, found.groups())
+        assert (setting, count) == (most * 1024 // 4, most)
+        more = run(small, engine=SPLIT | {"kv_cache_tokens": setting}, **changes)
+        assert more.server
+        assert more.server.at_once == count
+        less = run(small, engine=SPLIT | {"kv_cache_tokens": setting - 1}, **changes)
+        assert less.server
+        assert less.server.at_once == count - 1
+    assert not advice.search(more.notes[0]), "no larger cache helps"
+    assert "never runs more than 256 at once" in more.notes[0]
 
 
 def test_servers_without_gpus_of_their_own_are_refused(model: str) -> None:
