@@ -8,7 +8,7 @@ from assay.config.generation import EngineSettings
 from assay.distributed.cards import GB, Card
 from assay.distributed.rank_memory import ModelTensors
 from assay.engines.vllm.server import MAX_NUM_SEQS, bytes_per_token, kv_cache_bytes
-from assay.policy.source import context_of
+from assay.policy.source import context_of, is_mixture
 from assay.train.estimate import REACHED
 
 SERVER_RESERVE = 4 * GB
@@ -38,8 +38,9 @@ class ServerMemory:
     """Tokens of the longest rollout."""
     rollouts: int
     """Rollouts that the run wants from the server at once."""
-    prefill_seconds: float
-    """To prefill all rollouts in flight again after a weight update, at their longest."""
+    prefill_seconds: float | None
+    """To prefill all rollouts in flight again after a weight update, at their longest. None for a
+    mixture of experts, of whose parameters a token meets only a part."""
 
     @property
     def fits(self) -> bool:
@@ -86,8 +87,9 @@ def server_memory(
     attention = 4 * int(config.num_hidden_layers) * heads * width * longest // 2
     operations = in_flight * (2 * model.numbers + attention)
     speed = parallel * card.teraflops * 1e12 * REACHED
+    seconds = None if is_mixture(config) else operations / speed
     most = max(0, room - weights) // bytes_per_token(config, dtype)
     return ServerMemory(
         weights, kv_cache, each, room, most, settings.kv_cache_tokens, context_of(config),
-        kv_cache // each, longest, rollouts, operations / speed,
+        kv_cache // each, longest, rollouts, seconds,
     )  # fmt: skip
