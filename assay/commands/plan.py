@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.commands import options
+from assay.errors import SettingsError
 from assay.progress import Progress
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from assay.config.load_settings import Plan
+    from assay.distributed.cards import Gpus
     from assay.distributed.gpu_plan import StageOnGpus
     from assay.train.estimate import Forecast
 
@@ -34,11 +36,11 @@ def plan(
         ),
     ] = "",
     longest: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=0, help="With --gpus: tokens of the longest sequence. Default: as the tasks say."
+            min=1, help="With --gpus: tokens of the longest sequence. Default: as the tasks say."
         ),
-    ] = 0,
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Tell what a run of CONFIG would take: memory by part, seconds of a step and of the run, disk.
@@ -53,11 +55,17 @@ def plan(
     each rank of the learner and each server. The exit code is 1 if something does not fit.
     """
     from assay.config.load_settings import dump
+    from assay.distributed.cards import parse_gpus
 
+    if longest and not gpus:
+        raise SettingsError("--longest is for --gpus, such as --gpus 8xH100; leave it out")
+    if quick and gpus:
+        raise SettingsError("--quick has no effect on --gpus, which measures nothing; omit one")
+    wanted = parse_gpus(gpus) if gpus else None
     planned = options.checked_plan(context, config)
     options.quiet_transformers()
-    if gpus:
-        _tell_gpus(planned, gpus, longest, as_json)
+    if wanted:
+        _tell_gpus(planned, wanted, longest or 0, as_json)
         return
     if not as_json:
         for settings in planned.stages:
@@ -74,16 +82,11 @@ def plan(
     options.print_result({"stages": stages, "total": total}, as_json, [_memory(forecasts)], end)
 
 
-def _tell_gpus(planned: Plan, text: str, longest: int, as_json: bool) -> None:
+def _tell_gpus(planned: Plan, gpus: Gpus, longest: int, as_json: bool) -> None:
     """Print what each stage takes of those GPUs. Exits with 1 where it does not fit."""
-    from assay.distributed.cards import parse_gpus
-    from assay.distributed.gpu_plan import on_gpus
+    from assay.distributed.gpu_plan import plan_on
 
-    gpus = parse_gpus(text)
-    stages: list[StageOnGpus] = []
-    for settings in planned.stages:
-        with planned.blaming(settings.stage):
-            stages.append(on_gpus(settings, gpus, longest))
+    stages = plan_on(planned, gpus, longest)
     fits = not any(stage.problems for stage in stages)
     result = {"fits": fits, "stages": [asdict(stage) for stage in stages]}
     end = "\n".join(_gpu_lines(stage) for stage in stages)
@@ -122,11 +125,15 @@ def _gpu_lines(stage: StageOnGpus) -> str:
         f" {stage.micro_batch_tokens:,} tokens, sequences of up to {stage.longest:,}"
     ]
     if server := stage.server:
+        prefill = (
+            "how long a weight update prefills is not estimated for a mixture of experts"
+            if server.prefill_seconds is None
+            else f"a weight update costs about {server.prefill_seconds:.1f} s of prefill"
+        )
         lines.append(
             f"  a server: --kv-cache-memory-bytes {server.kv_cache} holds"
             f" {server.kv_tokens:,} tokens of {server.bytes_per_token:,} bytes:"
-            f" {server.at_once} rollouts at their longest; a weight update costs about"
-            f" {server.prefill_seconds:.1f} s of prefill"
+            f" {server.at_once} rollouts at their longest; {prefill}"
         )
     lines += [f"  {note}" for note in stage.notes]
     lines += [f"  {problem}" for problem in stage.problems] or ["  it fits"]

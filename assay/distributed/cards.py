@@ -11,6 +11,8 @@ RESERVE = 2 * GB
 """What CUDA, NCCL and the allocator's gaps take of a GPU beside tensors: a rule of thumb."""
 PER_MACHINE = 8
 """GPUs of one machine; more are on several machines."""
+MOST_GPUS = 4096
+"""The largest count that is planned for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,18 @@ CARDS = {
 
 def parse_gpus(text: str) -> Gpus:
     """GPUs such as `8xH100`. Raises SettingsError for another text, or a card that is not known."""
-    match = re.fullmatch(r"(\d+)x(.+)", text)
-    if not match or not int(match[1]):
+    match = re.fullmatch(r"0*([1-9][0-9]*)x(.+)", text)
+    if not match:
         raise SettingsError(f"--gpus {text!r} is not like 8xH100: a number, x, and the card's name")
+    count, word = match[1], match[2].lower()
+    if len(count) > len(str(MOST_GPUS)) or int(count) > MOST_GPUS:
+        raise SettingsError(f"--gpus {text!r}: at most {MOST_GPUS:,} GPUs are planned for")
     names = {name.lower(): name for name in CARDS}
-    if match[2].lower() not in names:
-        offer = suggest(match[2], CARDS)
+    if word not in names:
+        begun = [repr(name) for lower, name in names.items() if lower.startswith(word)]
+        offer = f"did you mean {' or '.join(begun)}?" if begun else suggest(match[2], CARDS)
         raise SettingsError(f"--gpus {text!r}: unknown card {match[2]!r}; {offer}")
-    return Gpus(int(match[1]), CARDS[names[match[2].lower()]])
+    return Gpus(int(count), CARDS[names[word]])
 
 
 def in_gb(count: int) -> str:

@@ -4,7 +4,7 @@ It reads the model's configuration alone. Servers get the GPUs of `engine.gpus`,
 a rank on each of the others, as `torchrun` starts them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -14,8 +14,10 @@ import torch
 
 from assay import environments, prompts
 from assay.algorithms import Algorithm, algorithms
+from assay.config.generation import EngineSettings
+from assay.config.load_settings import Plan
 from assay.config.sections import PolicySettings, RunSettings
-from assay.distributed.cards import GB, PER_MACHINE, Gpus, in_gb
+from assay.distributed.cards import GB, MOST_GPUS, PER_MACHINE, Gpus, in_gb
 from assay.distributed.rank_memory import (
     COPY,
     GRADIENTS,
@@ -26,12 +28,14 @@ from assay.distributed.rank_memory import (
     rank_memory,
 )
 from assay.distributed.server_memory import SERVER_RESERVE, ServerMemory, server_memory
-from assay.engines.vllm.server import bytes_per_token
+from assay.engines.vllm.server import MAX_NUM_SEQS, bytes_per_token
 from assay.errors import SettingsError
-from assay.policy.load_model import empty_model
-from assay.policy.source import context_of
+from assay.policy.load_model import empty_model, is_adapted, require_adapter
+from assay.policy.source import context_of, source_of
 from assay.tasks import load
+from assay.train.check_settings import require_learnable, unpaid_tasks
 from assay.train.memory import GPU_SHARE, micro_batch_tokens_in
+from assay.types import Task
 
 CHARACTERS = 3
 """Of a prompt's token, about: no tokenizer is asked."""
@@ -95,17 +99,37 @@ class ModelShapes:
         return self._models[key]
 
 
-def on_gpus(settings: RunSettings, gpus: Gpus, longest: int = 0) -> StageOnGpus:
-    """What a stage takes of such GPUs. `longest`: tokens of its longest sequence; by default the
-    longest prompt of its first tasks, about, and all replies at their limit.
+def plan_on(plan: Plan, gpus: Gpus, longest: int = 0) -> list[StageOnGpus]:
+    """What each stage of a run takes of such GPUs. Raises UserError as `on_gpus` does."""
+    stages, adapted = [], False
+    for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
+        with plan.blaming(settings.stage):
+            source = source_of(settings.policy, needs_tokenizer=False)
+            adapted = is_adapted(settings.policy, source) or (adapted and not anew)
+            stages.append(on_gpus(settings, gpus, longest, adapted=adapted))
+    return stages
 
-    Raises UserError for a model, tasks or settings that cannot be used.
+
+def on_gpus(
+    settings: RunSettings, gpus: Gpus, longest: int = 0, *, adapted: bool = False
+) -> StageOnGpus:
+    """What a stage takes of such GPUs. `longest`: tokens of its longest sequence; by default the
+    longest prompt of its first tasks, about, and all replies at their limit. `adapted`: whether it
+    trains adapters, its own or those of the stage before.
+
+    Raises UserError for a model, tasks or settings that cannot be used, by a run too.
     """
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
+    source = source_of(settings.policy, needs_tokenizer=False).converted()
+    require_adapter(settings.policy, adapted or is_adapted(settings.policy, source))
+    tasks = _first_tasks(settings, SAMPLED)
+    if tasks and len(unpaid_tasks(settings, tasks)) == len(tasks):  # others may be paid
+        tasks = _first_tasks(settings, settings.tasks.limit)
+    require_learnable(settings, algorithm.learns_from, tasks, source.facts)
     shapes = ModelShapes()
     model = shapes.of(settings.policy)
     if not longest:
-        longest = _longest(settings, algorithm, context_of(model.config))
+        longest = _longest(settings, algorithm, tasks, context_of(model.config))
     planned = planned_on(settings, gpus, shapes, longest)
     problems = [*_misplaced(settings, gpus, algorithm)]
     if planned.peak > planned.room:
@@ -161,18 +185,18 @@ def _leader(
     """
     engine, whole = settings.engine, model.whole(bool(settings.policy.quantize))
     overlaps = settings.rollout.max_staleness > 0 and algorithm.learns_from == "rollouts"
-    own = {COPY: whole} if is_sharded else {}
+    beside = {COPY: whole} if is_sharded else {}
     cache: Parts = {}
     if _generates(settings, algorithm) and engine.kind.in_process:
         dtype = "float32" if model.size == 4 and engine.dtype == "policy" else "bfloat16"
         cache = {KV_CACHE: engine.kv_cache_tokens * bytes_per_token(model.config, dtype)}
         if engine.copies_policy(overlaps):
-            own[ENGINE_COPY] = whole // (2 if model.size == 4 and dtype == "bfloat16" else 1)
+            beside[ENGINE_COPY] = whole // (2 if model.size == 4 and dtype == "bfloat16" else 1)
     if server and not engine.servers and not engine.gpus:
-        own[SERVER] = server.weights + server.kv_cache + SERVER_RESERVE
+        beside[SERVER] = server.weights + server.kv_cache + SERVER_RESERVE
     idle = {name: size for name, size in peak_of(moments).items() if name in _between(moments)}
-    learning = peak_of(moments) | own | (cache if overlaps else {})
-    return peak_of({"learning": learning, "generation": idle | own | cache})
+    learning = peak_of(moments) | beside | (cache if overlaps else {})
+    return peak_of({"learning": learning, "generation": idle | beside | cache})
 
 
 def _between(moments: dict[str, Parts]) -> set[str]:
@@ -210,15 +234,26 @@ def _in_flight(settings: RunSettings) -> int:
     return (rollout.tasks_per_step + groups) * rollout.group_size
 
 
-def _longest(settings: RunSettings, algorithm: Algorithm, context: int | None) -> int:
+def _first_tasks(settings: RunSettings, most: int | None) -> list[Task]:
+    """Tasks of each training set, as many as the run takes or at most this many."""
+    limit = min(filter(None, (most, settings.tasks.limit)), default=None)
+    return [
+        replace(task, checks=task.checks[: settings.tasks.checks])
+        for spec in settings.tasks.train
+        for task in load(spec, limit=limit, judged=False)
+    ]
+
+
+def _longest(
+    settings: RunSettings, algorithm: Algorithm, tasks: Sequence[Task], context: int | None
+) -> int:
     """Tokens of the longest sequence, about, within the model's context."""
     texts = [0]
-    for spec in settings.tasks.train:
-        for task in load(spec, limit=SAMPLED, judged=False):
-            replies = [*task.demonstrations, task.reference or ""]
-            spoken = sum(len(message.content) for message in task.messages)
-            learned = max(map(len, replies)) if algorithm.learns_from == "dialogues" else 0
-            texts.append(max(len(prompts.text(task)) + learned, spoken))
+    for task in tasks:
+        replies = [*task.demonstrations, task.reference or ""]
+        spoken = sum(len(message.content) for message in task.messages)
+        learned = max(map(len, replies)) if algorithm.learns_from == "dialogues" else 0
+        texts.append(max(len(prompts.text(task)) + learned, spoken))
     prompt = -(-max(texts) // CHARACTERS)
     if algorithm.learns_from == "dialogues":
         longest = prompt
@@ -230,7 +265,7 @@ def _longest(settings: RunSettings, algorithm: Algorithm, context: int | None) -
     return max(1, min(longest, context or longest))
 
 
-class Change(NamedTuple):
+class WayOut(NamedTuple):
     """Settings that may make a run fit."""
 
     kind: str
@@ -248,37 +283,37 @@ def ways_out(
     """The fewest changes with which the learner fits, each way in words."""
     for count in range(1, AT_MOST + 1):
         ways: dict[tuple[str, ...], str] = {}
-        for chosen in combinations(_changes(planned), count):
-            kinds = tuple(change.kind for change in chosen)
+        for changes in combinations(_changes(planned), count):
+            kinds = tuple(change.kind for change in changes)
             if len({*kinds}) < count or kinds in ways:
                 continue
             changed: tuple[RunSettings, Gpus] | None = settings, gpus
-            for change in chosen:
+            for change in changes:
                 changed = changed and change.apply(*changed)
             if changed and fits(*changed):
-                ways[kinds] = " and ".join(change.words for change in chosen)
+                ways[kinds] = " and ".join(change.words for change in changes)
         if ways:
             return list(ways.values())[:MOST_WAYS]
     return []
 
 
-def _changes(planned: StageOnGpus) -> list[Change]:
+def _changes(planned: StageOnGpus) -> list[WayOut]:
     """In the order in which they cost least."""
     ranks, longest = planned.ranks, planned.longest
     four_bits = {"lora": {"rank": 16}, "quantize": "nf4"}
     lora = "policy.lora = { rank = 16 }"
     checkpoints = partial(_with_policy, values={"gradient_checkpointing": True})
     return [
-        Change("recompute", "policy.gradient_checkpointing = true", checkpoints),
-        Change("cut", f"learner.micro_batch_tokens = {longest}", partial(_cut, planned)),
-        Change("wait", "rollout.max_staleness = 0", _synchronous),
-        Change("spread", "learner.hybrid_shard = false", _over_all),
+        WayOut("recompute", "policy.gradient_checkpointing = true", checkpoints),
+        WayOut("cut", f"learner.micro_batch_tokens = {longest}", partial(_cut, planned)),
+        WayOut("wait", "rollout.max_staleness = 0", _synchronous),
+        WayOut("spread", "learner.hybrid_shard = false", _over_all),
         *(
-            Change("add", f"{factor * ranks} GPUs for the learner", partial(_more, ranks, factor))
+            WayOut("add", f"{factor * ranks} GPUs for the learner", partial(_more, ranks, factor))
             for factor in (2, 4)
         ),
-        Change("adapt", lora, partial(_with_policy, values={"lora": {"rank": 16}})),
-        Change("adapt", f"{lora} with policy.quantize = 'nf4'",
+        WayOut("adapt", lora, partial(_with_policy, values={"lora": {"rank": 16}})),
+        WayOut("adapt", f"{lora} with policy.quantize = 'nf4'",
                partial(_with_policy, values=four_bits)),
     ]  # fmt: skip
 
@@ -316,8 +351,11 @@ def _over_all(settings: RunSettings, gpus: Gpus) -> tuple[RunSettings, Gpus] | N
     return settings.model_copy(update={"learner": learner}), gpus
 
 
-def _more(ranks: int, factor: int, settings: RunSettings, gpus: Gpus) -> tuple[RunSettings, Gpus]:
-    return settings, replace(gpus, count=gpus.count + (factor - 1) * ranks)
+def _more(
+    ranks: int, factor: int, settings: RunSettings, gpus: Gpus
+) -> tuple[RunSettings, Gpus] | None:
+    count = gpus.count + (factor - 1) * ranks
+    return (settings, replace(gpus, count=count)) if count <= MOST_GPUS else None
 
 
 def _fits(shapes: ModelShapes, longest: int, settings: RunSettings, gpus: Gpus) -> bool:
@@ -328,10 +366,14 @@ def _fits(shapes: ModelShapes, longest: int, settings: RunSettings, gpus: Gpus) 
 def _refusal(planned: StageOnGpus, ways: list[str]) -> str:
     largest = sorted(planned.leader.items(), key=lambda part: -part[1])[:3]
     parts = ", ".join(f"{name} {in_gb(size)}" for name, size in largest)
-    way = "; or ".join(ways) if ways else "take a smaller policy.model or larger GPUs"
+    way = (
+        f"It fits with {'; or '.join(ways)}"
+        if ways
+        else "Take a smaller policy.model or larger GPUs"
+    )
     return (
         f"the learner does not fit: rank 0 needs {in_gb(planned.peak)} of {in_gb(planned.room)}"
-        f" ({parts}). It fits with {way}"
+        f" ({parts}). {way}"
     )
 
 
@@ -339,29 +381,60 @@ def _misplaced(settings: RunSettings, gpus: Gpus, algorithm: Algorithm) -> Itera
     engine = settings.engine
     if not _has_servers(settings, algorithm) or engine.servers:
         return
-    needed = engine.data_parallel * engine.tensor_parallel
-    if not engine.gpus and gpus.count > 1:
-        last = [*range(gpus.count)][-needed:]
-        yield (
-            "the servers would share GPU 0 with rank 0: give them GPUs of their own, such as"
-            f" engine.gpus = {last}"
-        )
-    if beyond := [number for number in engine.gpus if number >= min(gpus.count, PER_MACHINE)]:
-        yield f"engine.gpus names GPU {beyond[0]}, and rank 0's machine has no such GPU"
-    elif len(engine.gpus) >= gpus.count:
-        yield "engine.gpus leaves the learner no GPU: lower engine.data_parallel"
+    there, needed = min(gpus.count, PER_MACHINE), engine.data_parallel * engine.tensor_parallel
+    if engine.gpus:
+        if beyond := [number for number in engine.gpus if number >= there]:
+            yield (
+                f"engine.gpus names GPU {beyond[0]}, and rank 0's machine has no such GPU:"
+                f" {_placement(engine, there)}"
+            )
+        elif needed >= there:
+            yield f"engine.gpus leaves rank 0 no GPU of its machine: {_placement(engine, there)}"
+    elif there > 1:
+        yield f"the servers would share GPU 0 with rank 0: {_placement(engine, there)}"
+    elif needed > 1:
+        yield f"the servers take {needed} GPUs, and there is one: {_placement(engine, there)}"
+
+
+def _placement(engine: EngineSettings, there: int) -> str:
+    """The nearest settings with which servers have GPUs of their own among those of rank 0's
+    machine, and rank 0 has one; or else those with which one server shares its only GPU.
+    """
+    each = engine.tensor_parallel
+    servers = min(engine.data_parallel, (there - 1) // each)
+    if there == 1:
+        changed = [
+            name for name in ("data_parallel", "tensor_parallel") if getattr(engine, name) > 1
+        ]
+        alone = [f"set engine.{name} = 1" for name in changed]
+        return " and ".join([*alone, *(["leave engine.gpus out"] if engine.gpus else [])])
+    if not servers:
+        each, servers = there - 1, 1
+    words = {"data_parallel": servers, "tensor_parallel": each}
+    changes = [f"engine.{name} = {value}" for name, value in words.items()
+               if getattr(engine, name) != value]  # fmt: skip
+    numbers = [*range(there - servers * each, there)]
+    return f"set {' and '.join([*changes, f'engine.gpus = {numbers}'])}"
 
 
 def _server_problems(server: ServerMemory) -> Iterator[str]:
-    if server.kv_tokens < server.longest:
+    more = "raise engine.tensor_parallel, so that more GPUs share the weights"
+    if server.context and server.context < server.longest:
         yield (
-            f"the longest rollout has {server.longest:,} tokens, and a server's KV cache holds"
-            f" {server.kv_tokens:,}: set engine.kv_cache_tokens to at least {server.longest}"
+            f"the longest rollout has {server.longest:,} tokens, and the model's context"
+            f" {server.context:,}: lower --longest, or rollout.max_tokens"
+        )
+    if server.setting < server.longest:
+        way = f"set engine.kv_cache_tokens to at least {server.longest}"
+        way += "" if server.most_tokens >= server.longest else f", and {more}"
+        yield (
+            f"the longest rollout has {server.longest:,} tokens, and a server takes none that is"
+            f" longer than engine.kv_cache_tokens = {server.setting}: {way}"
         )
     if server.fits:
         return
     needs = f"{in_gb(server.weights)} for weights and {in_gb(server.kv_cache)} for its KV cache"
-    way = "raise engine.tensor_parallel, so that more GPUs share the weights"
+    way = more
     if server.most_tokens >= server.longest:
         way = f"lower engine.kv_cache_tokens to {server.most_tokens}, or {way}"
     yield f"a server does not fit: it needs {needs}, and has {in_gb(server.room)}; {way}"
@@ -370,11 +443,13 @@ def _server_problems(server: ServerMemory) -> Iterator[str]:
 def _server_notes(server: ServerMemory) -> list[str]:
     if server.at_once >= server.rollouts or not server.fits:
         return []
-    useful = min(server.rollouts * server.longest, server.most_tokens)
     note = (
         f"a server holds {server.at_once} of the {server.rollouts} rollouts that it gets, if all"
         " are at their longest; the others wait or are prefilled again"
     )
-    if useful > server.kv_tokens:
-        note += f"; engine.kv_cache_tokens = {useful} holds {useful // server.longest}"
+    useful = min(server.setting_for(server.rollouts), server.most_tokens)
+    if (count := server.at_once_with(useful)) > server.at_once:
+        note += f"; engine.kv_cache_tokens = {useful} holds {count}"
+    if server.rollouts > MAX_NUM_SEQS:
+        note += f"; a server never runs more than {MAX_NUM_SEQS} at once"
     return [note]

@@ -2,6 +2,7 @@
 data type, and no float32 copies as transformers' own. The output is the same to the bit.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,10 @@ from torch import Tensor, nn
 FAMILIES = "Llama", "Mistral", "Qwen2", "Qwen3"
 """The architectures whose layers compute what is computed here."""
 
+SHARED_EXPERTS = "n_shared_experts", "num_shared_experts", "moe_num_shared_experts"
+"""Names that configurations use for the number of experts that every token goes through."""
+SHARED_SIZES = "shared_expert_intermediate_size", "shared_intermediate_size"
+"""Names for the inner size of those experts together."""
 SILU = "SiLU", "SiLUActivation"
 
 
@@ -100,15 +105,24 @@ def passing_through_layer(config: Any) -> int:
 
 
 def inner_size(config: Any) -> int:
-    """The MLP's inner size: the largest where layers differ, and of experts all that one token
-    goes through.
+    """The MLP's inner size: the largest where layers differ, and of a mixture all experts that one
+    token goes through, shared ones too.
     """
-    experts = getattr(config, "num_experts_per_tok", None)
-    each = getattr(config, "moe_intermediate_size", None) if experts else None
-    if experts and each:
-        return int(experts) * int(each)
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    return int(inner if isinstance(inner, int) else max(inner))
+    inner = _first(config, ("intermediate_size",)) or 4 * config.hidden_size
+    experts = _first(config, ("num_experts_per_tok",))
+    if not experts:
+        return inner
+    each = _first(config, ("moe_intermediate_size",)) or inner
+    shared = _first(config, SHARED_SIZES) or each * _first(config, SHARED_EXPERTS)
+    return experts * each + shared
+
+
+def _first(config: Any, names: Sequence[str]) -> int:
+    """The first of these that a configuration has, its largest where layers differ; 0 without."""
+    for name in names:
+        if value := getattr(config, name, None):
+            return int(value if isinstance(value, int) else max(value))
+    return 0
 
 
 def use_efficient_layers(model: nn.Module) -> None:

@@ -192,14 +192,19 @@ def usual_dtype(width: int, has_instructions: bool) -> Literal["bfloat16", "floa
 
 def check_quantize(settings: PolicySettings, adapted: bool) -> None:
     """Raises SettingsError for 4-bit weights without an adapter to train, or without the extra."""
+    require_adapter(settings, adapted)
+    if settings.quantize and find_spec("bitsandbytes") is None:
+        raise SettingsError(
+            "policy.quantize = 'nf4' needs a package: pip install -e '.[quant]' in assay's checkout"
+        )
+
+
+def require_adapter(settings: PolicySettings, adapted: bool) -> None:
+    """Raises SettingsError for 4-bit weights without an adapter to train."""
     if settings.quantize and not adapted:
         raise SettingsError(
             "policy.quantize = 'nf4' freezes the weights, so there is nothing to train; set"
             " policy.lora"
-        )
-    if settings.quantize and find_spec("bitsandbytes") is None:
-        raise SettingsError(
-            "policy.quantize = 'nf4' needs a package: pip install -e '.[quant]' in assay's checkout"
         )
 
 

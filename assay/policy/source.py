@@ -97,8 +97,8 @@ class ModelSource:
         if self.shape:
             return ModelFacts(self.name, self.shape.width, self.shape.context, is_mixture=False)
         config = self.config.get_text_config()
-        is_mixture = any((getattr(config, name, 0) or 0) > 1 for name in EXPERTS)
-        return ModelFacts(self.name, int(config.hidden_size), context_of(config), is_mixture)
+        context, mixes = context_of(config), is_mixture(config)
+        return ModelFacts(self.name, int(config.hidden_size), context, mixes)
 
     @cached_property
     def config(self) -> Any:
@@ -210,6 +210,11 @@ def require_model(settings: PolicySettings) -> None:
     """
     if not is_tiny(settings.model):
         _require_path(settings.model)
+
+
+def is_mixture(config: Any) -> bool:
+    """Whether a transformers configuration is of a mixture of experts."""
+    return any((getattr(config, name, 0) or 0) > 1 for name in EXPERTS)
 
 
 def context_of(config: Any) -> int | None:

@@ -36,13 +36,20 @@ def check_settings(
 
     Raises SettingsError where nothing could be learned.
     """
-    for reason in _errors(settings, learns_from, tasks, facts):
-        raise SettingsError(f"stage {settings.stage!r}: {reason}")
+    require_learnable(settings, learns_from, tasks, facts)
     rate = settings.optimizer.lr if facts else None
     if rate and (reason := _implausible_lr(rate, usual_lr, adapted)):
         log.warning("stage %r: %s", settings.stage, reason)
     for reason in _warnings(settings, learns_from, tasks):
         log.warning("stage %r: %s", settings.stage, reason)
+
+
+def require_learnable(
+    settings: RunSettings, learns_from: str, tasks: Sequence[Task], facts: ModelFacts | None
+) -> None:
+    """Raises SettingsError where nothing could be learned, on whatever machine."""
+    for reason in _errors(settings, learns_from, tasks, facts):
+        raise SettingsError(f"stage {settings.stage!r}: {reason}")
 
 
 def warn_of_overlap(

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoConfig
 from typer.testing import CliRunner
 
 from assay.cli import app
+from assay.commands.plan import _gpu_lines as gpu_lines
+from assay.config.load_settings import merge
 from assay.config.sections import RunSettings
-from assay.distributed.cards import GB, RESERVE, parse_gpus
+from assay.config.toml_files import Table
+from assay.distributed.cards import GB, RESERVE, Card, Gpus, parse_gpus
 from assay.distributed.gpu_plan import StageOnGpus, on_gpus
 from assay.errors import SettingsError
+from assay.policy.layers import inner_size
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import make_gpu_table as page
 
 LONG = 32_768
+IN_PROCESS = {"name": "torch", "kv_cache_tokens": 4096}
 ENGINE = {"name": "vllm", "data_parallel": 4, "gpus": [4, 5, 6, 7]}
 
 
@@ -29,13 +38,35 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(page.write_config(tmp_path_factory.mktemp("7B"), "7B"))
 
 
-def run(model: str, longest: int = LONG, gpus: str = "8xH100", **changes: Any) -> StageOnGpus:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The configuration of a model of 2 wide layers, whose tensors are soon counted."""
+    return str(write_small(tmp_path_factory.mktemp("small")))
+
+
+def write_small(folder: Path, **changes: object) -> Path:
+    """A `config.json` with changes."""
+    folder.mkdir(exist_ok=True)
     table = {
+        "model_type": "qwen2", "hidden_size": 2048, "num_hidden_layers": 2, "vocab_size": 4096,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 8192,
+        "max_position_embeddings": 262_144,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(table | changes))
+    return folder
+
+
+def settings_of(model: str, **changes: Any) -> Table:
+    return {
         "stage": "grpo", "steps": 1, "algorithm": {"name": "grpo"},
         "tasks": {"train": ["drills:train"]}, "engine": ENGINE,
         "policy": {"model": model, "dtype": "bfloat16", "gradient_checkpointing": True},
-    }  # fmt: skip
-    return on_gpus(RunSettings.model_validate(table | changes), parse_gpus(gpus), longest)
+    } | changes  # fmt: skip
+
+
+def run(model: str, longest: int = LONG, gpus: str = "8xH100", **changes: Any) -> StageOnGpus:
+    settings = RunSettings.model_validate(settings_of(model, **changes))
+    return on_gpus(settings, parse_gpus(gpus), longest)
 
 
 def test_a_7b_model_on_four_learner_gpus_does_not_fit_and_is_told_what_does(model: str) -> None:
@@ -52,17 +83,42 @@ def test_a_7b_model_on_four_learner_gpus_does_not_fit_and_is_told_what_does(mode
     assert "gradient_checkpointing" not in problem, "it is set"
 
 
-def test_each_way_out_that_is_named_fits(model: str) -> None:
-    adapted = {"model": model, "dtype": "bfloat16", "gradient_checkpointing": True}
-    assert run(model, policy=adapted | {"lora": {"rank": 16}}).problems == ()
-    assert run(model, gpus="20xH100").problems == ()
-    assert run(model, gpus="8xH200").problems == ()
-    short = run(model, 4096, "12xH100", learner={"micro_batch_tokens": LONG})
-    assert "learner.micro_batch_tokens = 4096" in short.problems[0]
-    cut = run(model, 4096, "12xH100", learner={"micro_batch_tokens": 4096})
-    assert cut.problems == ()
-    unchecked = run(model, policy=adapted | {"gradient_checkpointing": False, "lora": {"rank": 16}})
-    assert "policy.gradient_checkpointing = true" in unchecked.problems[0]
+CARD = Card("small", 4, 100)
+
+
+@pytest.mark.parametrize(
+    ("count", "longest", "changes"),
+    [
+        (2, 4096, {}),
+        (8, 4096, {"learner": {"micro_batch_tokens": LONG}}),
+        (4, 10_000, {"policy": {"lora": {"rank": 8}, "gradient_checkpointing": False}}),
+    ],
+)
+def test_each_way_out_that_is_named_fits_when_it_is_taken(
+    small: str, count: int, longest: int, changes: Table
+) -> None:
+    table, gpus = merge(settings_of(small, engine=IN_PROCESS), changes), Gpus(count, CARD)
+    (problem,) = on_gpus(RunSettings.model_validate(table), gpus, longest).problems
+    ways = problem.partition("It fits with ")[2].split("; or ")
+    for way in ways:
+        changed, enough = taken(way, table, gpus)
+        assert on_gpus(RunSettings.model_validate(changed), enough, longest).problems == (), way
+
+
+def taken(way: str, table: Table, gpus: Gpus) -> tuple[Table, Gpus]:
+    """The settings and GPUs after what the words of a way out say."""
+    for words in re.split(" and | with ", way):
+        if count := re.fullmatch(r"(\d+) GPUs for the learner", words):
+            gpus = replace(gpus, count=int(count[1]))
+        else:
+            table = merge(table, tomllib.loads(words))
+    return table, gpus
+
+
+def test_where_no_change_helps_a_whole_sentence_says_what_to_take(small: str) -> None:
+    settings = RunSettings.model_validate(settings_of(small, engine=IN_PROCESS))
+    (problem,) = on_gpus(settings, Gpus(1, replace(CARD, memory_gb=2)), LONG).problems
+    assert problem.endswith("). Take a smaller policy.model or larger GPUs")
 
 
 def test_servers_are_counted_by_heads_layers_and_weights(model: str) -> None:
@@ -96,12 +152,100 @@ def test_a_kv_cache_that_is_too_small_is_refused_or_noted(model: str) -> None:
     assert any("lower engine.kv_cache_tokens to" in why for why in large.problems)
 
 
-def test_servers_without_gpus_of_their_own_are_refused(model: str) -> None:
-    planned = run(model, engine={"name": "vllm"})
-    assert planned.ranks == 8
-    assert "engine.gpus = [7]" in planned.problems[0]
-    beyond = run(model, gpus="4xH100")
-    assert "engine.gpus names GPU 4" in beyond.problems[0]
+SPLIT = {"name": "vllm", "tensor_parallel": 4, "gpus": [4, 5, 6, 7]}
+
+
+def test_a_rollout_that_is_longer_than_a_servers_context_is_refused(small: str) -> None:
+    for cached, fits in ((LONG, True), (LONG - 1, False)):
+        planned = run(small, engine=SPLIT | {"kv_cache_tokens": cached})
+        assert planned.server
+        assert planned.server.kv_tokens == 4 * cached, "each GPU has a quarter of the heads"
+        assert (not planned.problems) is fits, "one rollout may have as many as the setting says"
+    (problem,) = run(small, 300_000, engine=SPLIT | {"kv_cache_tokens": 400_000}).problems
+    assert "the model's context 262,144" in problem
+
+
+def test_the_cache_that_is_named_holds_the_rollouts_that_are_named(small: str) -> None:
+    advice = re.compile(r"engine.kv_cache_tokens = (\d+) holds (\d+)")
+    for tasks, most in ((8, 64), (64, 256)):  # 512 rollouts at once are more than a server runs
+        changes = {"longest": 1024, "rollout": {"tasks_per_step": tasks, "group_size": 8}}
+        few = run(small, engine=SPLIT | {"kv_cache_tokens": 2048}, **changes)
+        (note,) = few.notes
+        found = advice.search(note)
+        assert found
+        setting, count = map(int, found.groups())
+        assert (setting, count) == (most * 1024 // 4, most)
+        more = run(small, engine=SPLIT | {"kv_cache_tokens": setting}, **changes)
+        assert more.server
+        assert more.server.at_once == count
+        less = run(small, engine=SPLIT | {"kv_cache_tokens": setting - 1}, **changes)
+        assert less.server
+        assert less.server.at_once == count - 1
+    assert not advice.search(more.notes[0]), "no larger cache helps"
+    assert "never runs more than 256 at once" in more.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engine"),
+    [
+        ("8xH100", {}), ("16xH100", {}), ("16xH100", {"gpus": [15]}), ("1xH100", {"gpus": [0]}),
+        ("2xH100", {"data_parallel": 2}), ("2xH100", {"data_parallel": 2, "gpus": [0, 1]}),
+        ("2xH100", {"tensor_parallel": 2}), ("1xH100", {"data_parallel": 2}),
+        ("16xH100", {"data_parallel": 8, "gpus": [*range(8)]}), ("1xH100", {"tensor_parallel": 2}),
+        ("4xH100", {"data_parallel": 2, "tensor_parallel": 2}),
+    ],
+)  # fmt: skip
+def test_where_servers_are_misplaced_the_settings_that_are_named_place_them(
+    small: str, gpus: str, engine: Table
+) -> None:
+    misplaced = settings_of(small, engine={"name": "vllm"} | engine)
+    (problem,) = run(small, 1024, gpus, engine=misplaced["engine"]).problems
+    for words in re.sub("^set ", "", problem.partition(": ")[2]).split(" and "):
+        if words == "leave engine.gpus out":
+            del misplaced["engine"]["gpus"]
+        else:
+            misplaced = merge(misplaced, tomllib.loads(words.removeprefix("set ")))
+    placed = run(small, 1024, gpus, engine=misplaced["engine"])
+    assert placed.problems == (), problem
+    assert placed.ranks >= 1
+
+
+MIXTURES: list[tuple[str, dict[str, int], int]] = [
+    ("mixtral", {"intermediate_size": 14_336, "num_experts_per_tok": 2}, 28_672),
+    ("olmoe", {"intermediate_size": 1024, "num_experts_per_tok": 8}, 8192),
+    ("qwen2_moe", {"moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632,
+                   "num_experts_per_tok": 4}, 4 * 1408 + 5632),
+    ("deepseek_v3", {"moe_intermediate_size": 2048, "n_shared_experts": 1,
+                     "num_experts_per_tok": 8}, 9 * 2048),
+    ("qwen2", {"intermediate_size": 4864}, 4864),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "sizes", "inner"), MIXTURES)
+def test_of_a_mixture_all_experts_of_one_token_are_counted(
+    kind: str, sizes: dict[str, int], inner: int
+) -> None:
+    assert inner_size(AutoConfig.for_model(kind, **sizes)) == inner
+
+
+def test_no_prefill_is_estimated_for_a_mixture_of_experts(tmp_path: Path) -> None:
+    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 512,
+             "shared_expert_intermediate_size": 512}  # fmt: skip
+    model = write_small(tmp_path / "mixture", model_type="qwen2_moe", **sizes)
+    sft = {"stage": "sft", "algorithm": {"name": "sft"}, "evaluate": {"tasks": ["drills:test"]}}
+    planned = run(str(model), 1024, **sft)
+    assert planned.server
+    assert planned.server.prefill_seconds is None
+    assert "prefills is not estimated for a mixture of experts" in gpu_lines(planned)
+    with pytest.raises(SettingsError, match="different experts"):
+        run(str(model), 1024)
+
+
+def test_what_a_run_refuses_does_not_fit(small: str) -> None:
+    with pytest.raises(SettingsError, match="nothing to train"):
+        run(small, policy={"model": small, "quantize": "nf4"})
+    with pytest.raises(SettingsError, match="every advantage of grpo is 0"):
+        run(small, rollout={"group_size": 1, "tasks_per_step": 8})
 
 
 def test_an_engine_in_the_learners_process_has_its_cache_on_rank_0(model: str) -> None:
@@ -116,7 +260,9 @@ def test_an_engine_in_the_learners_process_has_its_cache_on_rank_0(model: str) -
 
 @pytest.mark.parametrize(
     ("text", "why"), [("H100", "is not like 8xH100"), ("0xH100", "is not like"),
-                      ("8xH10", "did you mean 'H100'")],
+                      ("8xH10", "did you mean 'H100'"), ("9" * 9 + "xH100", "at most 4,096"),
+                      ("4097xH100", "at most 4,096"),
+                      ("8xA100", "did you mean 'A100-40' or 'A100-80'")],
 )  # fmt: skip
 def test_a_text_that_names_no_gpus_is_refused(text: str, why: str) -> None:
     with pytest.raises(SettingsError, match=why):
@@ -141,6 +287,20 @@ def test_the_command_needs_a_configuration_alone_and_exits_with_1_where_nothing_
     told = json.loads(fitting.stdout)
     assert told["fits"]
     assert 512 < told["stages"][0]["longest"] < 2048, "a prompt, and a reply of up to 512"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [
+        (["--gpus", "8xA100"], "unknown card"), (["--longest", "1024"], "--longest is for --gpus"),
+        (["--gpus", "8xH100", "--quick"], "--quick has no effect"),
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be_followed_are_refused_before_the_settings_are_read(
+    words: list[str], why: str
+) -> None:
+    done = CliRunner().invoke(app, ["plan", "there_is_no_such_file.toml", *words])
+    assert isinstance(done.exception, SettingsError)
+    assert why in str(done.exception)
 
 
 @pytest.mark.long
