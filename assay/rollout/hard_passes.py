@@ -57,7 +57,9 @@ class HardPasses:
     """In the order in which they were stored."""
 
     def store(self, task: str, samples: Sequence[Sample]) -> None:
-        """Keep a rollout, unless it was no better than its baseline, or is larger than the bound."""
+        """Keep a rollout. One that was no better than its baseline, or that is larger than the
+        bound, is left out.
+        """
         if sum(sum(sample.advantages) for sample in samples) <= 0:
             return
         plain = {name: () for name in TYPE_CODES if name not in ARRAYS}
