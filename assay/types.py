@@ -492,6 +492,9 @@ class Sample:
     whole rollout."""
     version: int = 0
     """The oldest weight version that sampled one of its tokens."""
+    replayed: bool = False
+    """Whether an earlier step has learned from it too. It keeps the advantages of that step, and
+    counts in no baseline."""
     place: tuple[int, int, int] | None = None
     """Its group's number in the step, its rollout's in the group, and its first turn's; None for a
     row of a data set."""
@@ -538,6 +541,8 @@ class Batch:
     """[B, T] the targets of the critic's values; None without a critic."""
     observed: Tensor | None = None
     """[B, T] bool, true on tokens of the environment that the loss is of too; None without any."""
+    replayed: Tensor | None = None
+    """[B, 1] bool, true on samples that an earlier step has learned from too; None without any."""
 
     @property
     def predicted(self) -> Tensor:

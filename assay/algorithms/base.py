@@ -19,7 +19,8 @@ from assay.types import Batch, Sample
 
 Numbers = Mapping[str, Tensor]
 """Per-token numbers [B, T] to log. The learner tracks each as `learn/NAME`: its mean over the
-trained tokens, or its largest value where the name ends in `_max`."""
+trained tokens, or its largest value where the name ends in `_max`. Replayed tokens are not in
+these means. A name such as `replay/weight` is tracked as it is: its mean over replayed tokens."""
 
 
 Loss = Callable[[ModelOutput, Batch], tuple[Tensor, Numbers]]
@@ -84,6 +85,8 @@ class Algorithm:
     running_baseline: Tensor | None = None
     """[2] float64, the running mean of rewards and the steps in it. `compute_advantages` changes it
     in place; checkpoints hold it."""
+    learns_replays: bool = False
+    """Whether it learns from replayed samples: `replay.with_replays` says how."""
     dropout: bool = False
     """Whether dropout is on while learning; off keeps the ratio to the sampling policy exact."""
 

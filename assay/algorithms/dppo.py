@@ -15,8 +15,12 @@ from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.policy_gradient import build, sampler_logprobs
+from assay.algorithms.replay import with_replays
 from assay.algorithms.shared_settings import refuse, with_defaults
 from assay.maths.divergences import leaves_trust_region
+from assay.maths.losses import ratio
+from assay.policy.forward import ModelOutput
+from assay.types import Batch
 
 COMMON = with_defaults("GRPO's advantages.", scale="group")
 LIMITS = {"tv": 0.2, "kl": 0.05}
@@ -42,7 +46,7 @@ def dppo(settings: Settings) -> Algorithm:
     """Divergence proximal policy optimisation (arXiv:2602.04879), with the binary divergences."""
     refuse(settings, "dppo masks by the divergence", "clip_low", "clip_high")
     refuse(settings, "the divergence is of tokens", "ratio")
-    return build(settings, masked_surrogate, anchor=sampler_logprobs)
+    return with_replays(build(settings, masked_surrogate, anchor=sampler_logprobs), _weight)
 
 
 def masked_surrogate(
@@ -55,3 +59,8 @@ def masked_surrogate(
     sampler = policy - ratios.detach().log()
     outside = leaves_trust_region(policy, sampler, advantages, settings.divergence, low, high)
     return -(ratios * advantages).masked_fill(outside, 0.0), {"clipped": outside.float()}
+
+
+def _weight(output: ModelOutput, batch: Batch) -> Tensor:
+    """[B, T] the ratio to the sampler, as if no token were outside the trust region."""
+    return ratio(output.logprobs.detach(), batch.logprobs, batch.mask)

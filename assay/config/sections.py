@@ -105,6 +105,19 @@ class ScreenSettings(Section):
         return self
 
 
+class ReplaySettings(Section):
+    """In RL, learn again from the passes of tasks that are seldom solved: choosing-tasks.md."""
+
+    share: float = Field(0.05, gt=0, le=0.1)
+    """Largest share of a step's learned tokens that are replayed."""
+    keep: PositiveInt = 1
+    """Passing rollouts that are kept of each task, the newest ones."""
+    below: float = Field(0.2, gt=0, le=1)
+    """A task is hard, and its passes are replayed, while its rate is below this."""
+    oldest: PositiveInt = 8
+    """Weight updates after which a rollout is not replayed any more."""
+
+
 class TaskSettings(Section):
     """The training tasks."""
 
@@ -127,6 +140,8 @@ class TaskSettings(Section):
     """Screen the tasks before RL. Absent: train on all."""
     choice: dict[str, Any] = Field({})
     """Which task RL samples next: `name` and parameters. Default: `uniform`."""
+    replay: ReplaySettings | None = None
+    """Replay passes of hard tasks. Absent: each rollout is learned from once."""
 
     @property
     def spec(self) -> str:

@@ -54,6 +54,13 @@ def importance_weights(
     return weight.masked_fill((weight < low) | (weight > high), 0.0)
 
 
+def truncation(weights: Tensor, most: float) -> Tensor:
+    """min(w, most) / w, which makes a loss that holds the weight w hold min(w, most). Weights are
+    not negative. [B, T] -> [B, T] (Ionides 2008, doi:10.1198/106186008X320456).
+    """
+    return (most / weights).clamp(max=1.0)
+
+
 def geometric_mask(
     logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor, low: float, high: float
 ) -> Tensor:

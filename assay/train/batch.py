@@ -122,7 +122,9 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
         padded(name) if any(getattr(sample, name) for sample in samples) else None
         for name in OPTIONAL
     ]
-    parts = (tokens, attention, *numbers, weights, groups, *optional, observed)
+    again = [[sample.replayed] for sample in samples]
+    replayed = torch.tensor(again) if any(sample.replayed for sample in samples) else None
+    parts = (tokens, attention, *numbers, weights, groups, *optional, observed, replayed)
     return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
 

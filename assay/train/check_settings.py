@@ -3,9 +3,10 @@ where little would be.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from assay import choices
 from assay.algorithms import algorithms
@@ -81,6 +82,8 @@ def _errors(
         yield f"tasks.weights has no effect on a file of {learns_from}; leave it out"
     if learns_from == "rollouts":
         choices.build(settings.tasks.choice)
+        if settings.tasks.replay:
+            yield from _replay_errors(settings.algorithm)
         if tasks and len(unpaid_tasks(settings, tasks)) == len(tasks):
             yield (
                 f"every reward would be 0: a program could forge each pass of the {len(tasks)}"
@@ -117,6 +120,24 @@ def _errors(
             yield (
                 f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the"
                 f" model's context of {context} tokens; lower it"
+            )
+
+
+def _replay_errors(table: Mapping[str, Any]) -> Iterator[str]:
+    """Why an algorithm of these settings cannot learn from replayed rollouts."""
+    algorithm = algorithms[table["name"]].build(table)
+    if not algorithm.learns_replays:
+        yield (
+            f"tasks.replay needs a loss that weights each token by its ratio to the sampler, and"
+            f" {table['name']}'s does not; set algorithm.name = 'dppo', or 'cispo' with"
+            " algorithm.anchor = 'sampler'"
+        )
+    for name, value in (("zero_variance_groups", "drop"), ("mask_truncated", True)):
+        if table.get(name) == value:
+            yield (
+                f"tasks.replay.share is of all sampled tokens, and algorithm.{name} ="
+                f" {str(value).lower() if value is True else repr(value)} leaves some out of the"
+                " loss; omit one of them"
             )
 
 

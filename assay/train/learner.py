@@ -95,7 +95,7 @@ class Learner:
             ) from error
         return {
             "loss": numbers.pop("loss"),
-            **{f"learn/{name}": value for name, value in numbers.items()},
+            **{n if "/" in n else f"learn/{n}": value for n, value in numbers.items()},
             "learn/lr": self.optimizer.lr_at(step),
             **_of_advantages(estimated),
             "learn/tokens": float(sum(sample.trained_tokens for sample in estimated)),
@@ -248,29 +248,37 @@ OpenLearner = Callable[[RunSettings, Algorithm, Policy, int, float], Learner]
 
 def _sums(output: ModelOutput, numbers: Numbers, batch: Batch) -> Metrics:
     """The sum of each number over the batch's trained tokens, or its largest value, and their
-    count.
+    count. Numbers named `replay/` are of the replayed tokens, all others of the fresh ones.
     """
     row: Metrics = {}
+    fresh = batch.mask if batch.replayed is None else batch.mask & ~batch.replayed
+    again = batch.mask & ~fresh
     for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
         reduce = masked_max if name.endswith("_max") else masked_sum
-        row[name] = float(reduce(value, batch.mask))
-    return row | {"tokens": int(batch.mask.sum())}
+        row[name] = float(reduce(value, again if _is_of_replays(name) else fresh))
+    return row | {"tokens": int(fresh.sum()), "replay/tokens": int(again.sum())}
 
 
 def _means(totals: Metrics) -> Metrics:
-    """Such sums as means over tokens; empty where there are none."""
-    return {
-        name: value if name.endswith("_max") else value / totals["tokens"]
-        for name, value in totals.items()
-        if name != "tokens"
-    }
+    """Such sums as means over tokens; without those of which there are no tokens."""
+    means: Metrics = {}
+    for name, value in totals.items():
+        count = totals["replay/tokens" if _is_of_replays(name) else "tokens"]
+        if count and name not in ("tokens", "replay/tokens"):
+            means[name] = value if name.endswith("_max") else value / count
+    return means
+
+
+def _is_of_replays(name: str) -> bool:
+    return name.startswith("replay/")
 
 
 def _of_advantages(samples: Sequence[Sample]) -> Metrics:
-    """The mean and the population standard deviation of advantages over trained tokens; 0 if there
-    are none.
+    """The mean and the population standard deviation of advantages over trained tokens that are
+    fresh; 0 if there are none.
     """
-    trained = [to_tensor(s.advantages)[to_tensor(s.mask)] for s in samples if s.advantages]
+    fresh = (sample for sample in samples if sample.advantages and not sample.replayed)
+    trained = [to_tensor(sample.advantages)[to_tensor(sample.mask)] for sample in fresh]
     values = torch.cat(trained).double() if trained else torch.empty(0)
     values = values if len(values) else torch.zeros(1)
     return {

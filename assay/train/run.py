@@ -45,6 +45,7 @@ from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.inputs import Digests
 from assay.train.learner import Learner, OpenLearner
+from assay.train.replay import ReplaySource
 from assay.train.screening import screen_tasks
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
 from assay.types import Metrics, Rollout, Task
@@ -160,7 +161,9 @@ class StageRun:
         its rollouts, with their advantages, where training fails too.
         """
         try:
-            return await in_own_thread(self.learner.step, data.samples, step)
+            learned = await in_own_thread(self.learner.step, data.samples, step)
+            self.source.learned(self.learner.learned_from)
+            return learned
         finally:
             if data.groups:
                 self.tracker.rollouts(step + 1, data.groups, self.learner.learned_from)
@@ -345,10 +348,12 @@ async def make_source(
         training = await screen_tasks(
             settings, tasks, stage.model, stage.inputs, policy, context, folder, progress
         )
-        return RolloutSource(
+        source = RolloutSource(
             settings, training.tasks, policy, context, algorithm.max_resamples, stage.sets,
             training.results,
         )  # fmt: skip
+        replay = settings.tasks.replay
+        return ReplaySource(source, replay) if replay else source
     if algorithm.file:
         read = ROW_FILES[algorithm.learns_from].read
         rows = read(Path(algorithm.file), tasks, context.prompter)

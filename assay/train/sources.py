@@ -68,6 +68,10 @@ class Source(Protocol):
     async def next(self, step: int) -> StepData:
         """The samples of step `step` (from 0)."""
 
+    def learned(self, samples: Sequence[Sample]) -> None:
+        """Note the samples of the last step as they were learned, with their advantages."""
+        return
+
     @abstractmethod
     def longest(self, tokens: int) -> list[Sample]:
         """Samples of at least `tokens` tokens, if a step has so many, the longest that may come."""

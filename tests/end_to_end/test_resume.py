@@ -223,6 +223,59 @@ def test_a_run_that_chooses_tasks_by_their_rates_is_killed_and_goes_on_to_the_bi
     assert len(positions[0]["rates"]["tasks"]) == 10
 
 
+REPLAYED = """
+name = "small"
+policy.tiny = { vocabulary = 320, width = 64, layers = 2, heads = 2, context = 256 }
+rollout = { tasks_per_step = 4, group_size = 4, max_tokens = 24 }
+judge.slots = 2
+save.every = 1
+[tasks]
+train = "tasks.jsonl"
+replay = { share = 0.1, keep = 2, below = 1.0, oldest = 3 }
+[stages.grpo]
+steps = 10
+algorithm = { name = "dppo", minibatches = 2 }
+"""
+"""Comments pass here, so that a random policy passes sometimes; each task that fails is hard."""
+
+
+@pytest.mark.long
+def test_a_run_that_replays_passes_is_killed_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    rows = [
+        {"id": str(n), "prompt": f"# {n}\ndef f(xs):\n    return xs  # ", "entry_point": "f",
+         "tests": ["assert f(1) == 1"]}
+        for n in range(12)
+    ]  # fmt: skip
+    for folder in (whole, killed):
+        folder.mkdir()
+        (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "small.toml").write_text(REPLAYED)
+    train(whole)
+    draw = random.Random("kills of replays")
+    moments: list[Callable[[], bool]] = [
+        partial(is_tracked, killed, "grpo", 2),
+        partial(is_saved, killed, "grpo", 4),
+        partial(is_tracked, killed, "grpo", 6),
+    ]
+    for ready in moments:
+        assert kill_when(killed, ready, signal.SIGKILL, draw.uniform(0, 0.2)) == -signal.SIGKILL
+    train(killed)
+    learned = numbers(whole, "grpo")
+    assert learned == numbers(killed, "grpo")
+    assert state(killed, "grpo") == state(whole, "grpo")
+    saved = "grpo/checkpoints/step_000010/assay/source.json"
+    positions = [json.loads((folder / RUN / saved).read_text()) for folder in (whole, killed)]
+    assert positions[0] == positions[1]
+    assert positions[0]["replay"], "some passes are stored"
+    assert sum(row["replay/rollouts"] for row in learned) > 5
+    for row in learned:
+        assert row["learn/tokens"] == row["tokens/learned"] + row["tokens/replayed"]
+        assert row["tokens/replayed"] <= 0.1 * row["learn/tokens"]
+        assert row.get("replay/age", 1.0) <= 3
+        assert 0 < row.get("replay/weight", 1.0) <= 2
+
+
 @pytest.mark.long
 def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(
     tmp_path: Path, undisturbed: Path

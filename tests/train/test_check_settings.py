@@ -32,6 +32,7 @@ SOUND: dict[str, Any] = {
 }
 SFT: dict[str, Any] = {"algorithm": {"name": "sft"}}
 HELD_OUT = {"tasks": "drills:test"}
+REPLAY = {"train": "drills:train", "replay": {}}
 
 
 def look(**changes: Any) -> None:
@@ -71,6 +72,9 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
         rollout={"tasks_per_step": 99, "max_tokens": 64},
     )
     look(engine={"name": "vllm", "arguments": ["--quantization", "fp8"]})
+    look(tasks=REPLAY, algorithm={"name": "dppo"})
+    look(tasks=REPLAY, algorithm={"name": "cispo", "anchor": "sampler"})
+    look(tasks=REPLAY, **SFT)
     assert not caplog.records
 
 
@@ -87,6 +91,13 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
         "engine.arguments asks for fp8"),
         ({"rollout": {"max_tokens": 512}},
         r"rollout\.max_tokens = 512 leaves no room .* context of 512"),
+        ({"tasks": REPLAY}, r"tasks\.replay .* grpo's does not; set algorithm\.name = 'dppo', or"),
+        ({"tasks": REPLAY, "algorithm": {"name": "cispo"}}, r"tasks\.replay .* cispo's does not"),
+        ({"tasks": REPLAY, "algorithm": {"name": "ppo"}}, r"tasks\.replay .* ppo's does not"),
+        ({"tasks": REPLAY, "algorithm": {"name": "dppo", "zero_variance_groups": "drop"}},
+         r"tasks\.replay\.share .* algorithm\.zero_variance_groups = 'drop' leaves"),
+        ({"tasks": REPLAY, "algorithm": {"name": "dppo", "mask_truncated": True}},
+         r"tasks\.replay\.share .* algorithm\.mask_truncated = true leaves"),
     ],
 )  # fmt: skip
 def test_settings_with_which_nothing_could_be_learned_are_refused(

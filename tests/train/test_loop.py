@@ -97,8 +97,8 @@ def interrupted(every: int, at: int, sign: signal.Signals) -> Interrupted:
     settings = run_settings(
         evaluate={"tasks": "drills:test", "every": 2, "before": False}, save={"every": every}
     )
-    learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
-    source = SimpleNamespace(publish=nothing, next=nothing)
+    learner = SimpleNamespace(step=lambda samples, step: {}, policy=None, learned_from=())
+    source = SimpleNamespace(publish=nothing, next=nothing, learned=lambda samples: None)
     stage = SimpleNamespace(settings=settings)
     history = StageHistory("", Path(), 4)
     parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, Progress(), history]

@@ -31,6 +31,9 @@ algorithm = { name = "ppo", kl = 0.1, epochs = 1 }
 rollout.max_staleness = 1
 [stages.dapo]
 algorithm = { name = "dapo", max_resamples = 1 }
+[stages.dppo]
+algorithm.name = "dppo"
+tasks.replay = { below = 1.0 }
 [stages.echo]
 algorithm.name = "echo"
 environment.name = "repair"
@@ -61,7 +64,7 @@ def generic(name: str) -> str:
         return "verdict/VERDICT"
     if what == "pass@1/drills:longer":
         return "evaluate/pass@1/SET"
-    if area == "tokens" and what != "learned":
+    if area == "tokens" and what not in ("learned", "replayed"):
         return "tokens/REASON"
     if area == "held_out":
         return name.replace("drills/python", "FAMILY")
@@ -102,6 +105,7 @@ def test_every_metric_on_the_page_is_tracked(tracked: set[str]) -> None:
     assert len(servers) == 4
     reported = {"evaluate/reward"}  # agents report it; tests/evaluate/test_report.py shows it
     luck = {"reward/gain_of_passing"}  # where a group of the short run has passes and failures
+    luck |= {"replay/age", "replay/weight"}  # where it passes; end_to_end/test_resume.py has both
     assert page() - {generic(name) for name in tracked} - servers - luck == reported
 
 
