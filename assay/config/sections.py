@@ -109,7 +109,7 @@ class ReplaySettings(Section):
     """In RL, learn again from the passes of tasks that are seldom solved: choosing-tasks.md."""
 
     share: float = Field(0.05, gt=0, le=0.1)
-    """Largest share of a step's learned tokens that are replayed."""
+    """Largest share of replayed tokens among those of a step that teach."""
     keep: PositiveInt = 1
     """Passing rollouts that are kept of each task, the newest ones."""
     below: float = Field(0.2, gt=0, le=1)

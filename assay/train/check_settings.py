@@ -132,6 +132,12 @@ def _replay_errors(table: Mapping[str, Any]) -> Iterator[str]:
             f" {table['name']}'s does not; set algorithm.name = 'dppo', or 'cispo' with"
             " algorithm.anchor = 'sampler'"
         )
+    if algorithm.loss_mean != "tokens":
+        yield (
+            "tasks.replay.share is of tokens, and algorithm.loss_mean ="
+            f" {algorithm.loss_mean!r} weighs a replayed rollout as much as a whole"
+            " prompt or completion; set algorithm.loss_mean = 'tokens'"
+        )
     for name, value in (("zero_variance_groups", "drop"), ("mask_truncated", True)):
         if table.get(name) == value:
             yield (

@@ -6,6 +6,7 @@ from typing import Any
 
 from assay.config.sections import ReplaySettings
 from assay.rollout.hard_passes import HardPasses, as_replayed
+from assay.rollout.samples import has_zero_variance
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource, Source, StepData
 from assay.types import Metrics, Sample
@@ -37,7 +38,8 @@ class ReplaySource(Source):
         """The source's step, and replays after its samples. Its rollouts are the fresh ones."""
         data = await self.source.next(step)
         self.passes.forget(step - self.replay.oldest, self.is_hard)
-        fresh = sum(sample.trained_tokens for sample in data.samples)
+        taught = {n for n, group in enumerate(data.groups) if not has_zero_variance(group)}
+        fresh = sum(s.trained_tokens for s in data.samples if s.place and s.place[0] in taught)
         taken = self.passes.take(fresh, self.replay.share)
         self.new_passes = {
             (place, index): rollout.task.id

@@ -94,6 +94,8 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
         ({"tasks": REPLAY}, r"tasks\.replay .* grpo's does not; set algorithm\.name = 'dppo', or"),
         ({"tasks": REPLAY, "algorithm": {"name": "cispo"}}, r"tasks\.replay .* cispo's does not"),
         ({"tasks": REPLAY, "algorithm": {"name": "ppo"}}, r"tasks\.replay .* ppo's does not"),
+        ({"tasks": REPLAY, "algorithm": {"name": "dppo", "loss_mean": "completions"}},
+         r"algorithm\.loss_mean = 'completions' weighs"),
         ({"tasks": REPLAY, "algorithm": {"name": "dppo", "zero_variance_groups": "drop"}},
          r"tasks\.replay\.share .* algorithm\.zero_variance_groups = 'drop' leaves"),
         ({"tasks": REPLAY, "algorithm": {"name": "dppo", "mask_truncated": True}},

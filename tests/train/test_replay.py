@@ -123,6 +123,11 @@ def test_the_share_of_a_step_is_never_exceeded() -> None:
     assert tight[1].metrics["replay/tokens"] == 0.0
 
 
+def test_tokens_of_groups_with_equal_rewards_make_no_room_for_replays() -> None:
+    (_, second) = play(source_of([group(HARD, 1)], [group(EASY, 4), *[group(EASY, 0)] * 9]))
+    assert replayed(second) == [], "4 of 36 tokens that teach"
+
+
 @pytest.mark.parametrize(
     ("why", "rollouts"),
     [
