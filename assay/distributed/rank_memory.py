@@ -74,7 +74,7 @@ class ModelTensors:
         self.buffers = bytes_in(model.buffers())
         self.head: Tensor = base.get_output_embeddings().weight
         self.is_efficient = any(isinstance(module, EfficientMLP) for module in base.modules())
-        self.size = self.head.element_size()
+        self.size = int(self.head.element_size())
         self.largest = max(self.blocks, key=bytes_in, default=[])
 
     @property

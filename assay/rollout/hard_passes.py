@@ -136,5 +136,7 @@ def _packed(sample: Sample) -> dict[str, Any]:
 
 
 def _unpacked(packed: Mapping[str, Any]) -> Sample:
-    arrays = {name: array(TYPE_CODES[name], b64decode(packed[name])) for name in ARRAYS}
+    arrays: dict[str, Any] = {
+        name: array(TYPE_CODES[name], b64decode(packed[name])) for name in ARRAYS
+    }
     return Sample(**{name: packed[name] for name in NUMBERS}, **arrays)

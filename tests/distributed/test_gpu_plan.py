@@ -168,7 +168,9 @@ def test_a_rollout_that_is_longer_than_a_servers_context_is_refused(small: str) 
 def test_the_cache_that_is_named_holds_the_rollouts_that_are_named(small: str) -> None:
     advice = re.compile(r"engine.kv_cache_tokens = (\d+) holds (\d+)")
     for tasks, most in ((8, 64), (64, 256)):  # 512 rollouts at once are more than a server runs
-        changes = {"longest": 1024, "rollout": {"tasks_per_step": tasks, "group_size": 8}}
+        changes: dict[str, Any] = {
+            "longest": 1024, "rollout": {"tasks_per_step": tasks, "group_size": 8},
+        }  # fmt: skip
         few = run(small, engine=SPLIT | {"kv_cache_tokens": 2048}, **changes)
         (note,) = few.notes
         found = advice.search(note)
@@ -232,7 +234,9 @@ def test_no_prefill_is_estimated_for_a_mixture_of_experts(tmp_path: Path) -> Non
     sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 512,
              "shared_expert_intermediate_size": 512}  # fmt: skip
     model = write_small(tmp_path / "mixture", model_type="qwen2_moe", **sizes)
-    sft = {"stage": "sft", "algorithm": {"name": "sft"}, "evaluate": {"tasks": ["drills:test"]}}
+    sft: dict[str, Any] = {
+        "stage": "sft", "algorithm": {"name": "sft"}, "evaluate": {"tasks": ["drills:test"]},
+    }  # fmt: skip
     planned = run(str(model), 1024, **sft)
     assert planned.server
     assert planned.server.prefill_seconds is None

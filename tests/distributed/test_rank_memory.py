@@ -26,7 +26,7 @@ TOKENS = 1000
 
 
 def tensors(dtype: str = "bfloat16", lora: LoraSettings | None = None) -> ModelTensors:
-    settings = PolicySettings(model="tiny", tiny=SHAPE, dtype=dtype, lora=lora)  # type: ignore[arg-type]
+    settings = PolicySettings(model="tiny", tiny=SHAPE, dtype=dtype, lora=lora)
     return ModelTensors(empty_model(settings))
 
 
