@@ -62,7 +62,7 @@ class HardPasses:
         """
         if sum(sum(sample.advantages) for sample in samples) <= 0:
             return
-        plain = {name: () for name in TYPE_CODES if name not in ARRAYS}
+        plain: dict[str, Any] = {name: () for name in TYPE_CODES if name not in ARRAYS}
         kept = tuple(
             replace(sample, **plain, observed_weight=0.0, place=None) for sample in samples
         )
