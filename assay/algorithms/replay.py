@@ -40,8 +40,8 @@ def _advantages(compute: ComputeAdvantages, samples: Sequence[Sample]) -> list[S
     return [*fresh, *(sample for sample in samples if sample.replayed)]
 
 
-def _loss(own: Loss, weight: Weight, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
-    loss, numbers = own(output, batch)
+def _loss(base: Loss, weight: Weight, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
+    loss, numbers = base(output, batch)
     if batch.replayed is None:
         return loss, numbers
     weights = weight(output, batch)

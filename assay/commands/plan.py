@@ -61,11 +61,11 @@ def plan(
         raise SettingsError("--longest is for --gpus, such as --gpus 8xH100; leave it out")
     if quick and gpus:
         raise SettingsError("--quick has no effect on --gpus, which measures nothing; omit one")
-    wanted = parse_gpus(gpus) if gpus else None
+    cards = parse_gpus(gpus) if gpus else None
     planned = options.checked_plan(context, config)
     options.quiet_transformers()
-    if wanted:
-        _tell_gpus(planned, wanted, longest or 0, as_json)
+    if cards:
+        _tell_gpus(planned, cards, longest or 0, as_json)
         return
     if not as_json:
         for settings in planned.stages:

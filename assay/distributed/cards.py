@@ -63,8 +63,8 @@ def parse_gpus(text: str) -> Gpus:
         raise SettingsError(f"--gpus {text!r}: at most {MOST_GPUS:,} GPUs are planned for")
     names = {name.lower(): name for name in CARDS}
     if word not in names:
-        begun = [repr(name) for lower, name in names.items() if lower.startswith(word)]
-        offer = f"did you mean {' or '.join(begun)}?" if begun else suggest(match[2], CARDS)
+        matches = [repr(name) for lower, name in names.items() if lower.startswith(word)]
+        offer = f"did you mean {' or '.join(matches)}?" if matches else suggest(match[2], CARDS)
         raise SettingsError(f"--gpus {text!r}: unknown card {match[2]!r}; {offer}")
     return Gpus(int(count), CARDS[names[word]])
 

@@ -63,10 +63,10 @@ class HardPasses:
         if sum(sum(sample.advantages) for sample in samples) <= 0:
             return
         plain: dict[str, Any] = {name: () for name in TYPE_CODES if name not in ARRAYS}
-        kept = tuple(
+        samples = tuple(
             replace(sample, **plain, observed_weight=0.0, place=None) for sample in samples
         )
-        if (new := HardPass(task, kept)).bytes > MOST_BYTES:
+        if (new := HardPass(task, samples)).bytes > MOST_BYTES:
             return
         self.stored.append(new)
         of_task = [each for each in self.stored if each.task == task]
@@ -83,19 +83,19 @@ class HardPasses:
         theirs. Those come first that had the fewest replays, then the oldest; one that does not fit
         is passed over.
         """
-        taken: list[HardPass] = []
+        passes: list[HardPass] = []
         tokens = 0
         for each in sorted(self.stored, key=lambda each: each.replays):
             more = tokens + each.tokens
             if more <= share * (fresh_tokens + more):
-                taken.append(each)
+                passes.append(each)
                 tokens = more
-        used = {id(each) for each in taken}
+        used = {id(each) for each in passes}
         self.stored = [
             replace(each, replays=each.replays + 1) if id(each) in used else each
             for each in self.stored
         ]
-        return taken
+        return passes
 
     def _drop(self, passes: Sequence[HardPass]) -> None:
         dropped = {id(each) for each in passes}

@@ -40,23 +40,23 @@ class ReplaySource(Source):
         self.passes.forget(step - self.replay.oldest, self.is_hard)
         taught = {n for n, group in enumerate(data.groups) if not has_zero_variance(group)}
         fresh = sum(s.trained_tokens for s in data.samples if s.place and s.place[0] in taught)
-        taken = self.passes.take(fresh, self.replay.share)
+        passes = self.passes.take(fresh, self.replay.share)
         self.new_passes = {
             (place, index): rollout.task.id
             for place, group in enumerate(data.groups)
             for index, rollout in enumerate(group)
             if rollout.score is not None and rollout.passed and self.is_hard(rollout.task.id)
         }
-        tokens = sum(each.tokens for each in taken)
+        tokens = sum(each.tokens for each in passes)
         metrics: Metrics = {
             "replay/stored": float(len(self.passes.stored)),
-            "replay/rollouts": float(len(taken)),
+            "replay/rollouts": float(len(passes)),
             "replay/tokens": tokens / (fresh + tokens) if tokens else 0.0,
             "tokens/replayed": float(tokens),
         }
-        if taken:
-            metrics["replay/age"] = fmean(step - each.version for each in taken)
-        samples = [*data.samples, *as_replayed(taken)]
+        if passes:
+            metrics["replay/age"] = fmean(step - each.version for each in passes)
+        samples = [*data.samples, *as_replayed(passes)]
         return StepData(samples, data.metrics | metrics, data.groups)
 
     def learned(self, samples: Sequence[Sample]) -> None:
