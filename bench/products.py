@@ -2,6 +2,7 @@
 
     python -m bench.products
     python -m bench.products --threads 2
+    python -m bench.products --heads --rounds 3 --threads 2    # the head after a prefill alone
 
 Float32. First few rows with the weight in each layout, as in decode steps; then the rows of an
 update of a Llama of 5M parameters, and LoRA's. Medians of interleaved calls, in microseconds.
@@ -26,6 +27,8 @@ from torch import Tensor
 from assay.policy.onednn import ROWS, fast_linear, uses_onednn, weight_gradient
 
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+HEADS = [(rows, *shape) for shape in ((576, 49_152), (896, 151_936)) for rows in (1, 4, 24)]
+"""Prompts, hidden size and vocabulary: the heads of SmolLM2-135M and Qwen2.5-0.5B."""
 FEW = [
     (rows, *shape)
     for rows in (8, 32)
@@ -81,6 +84,20 @@ def _outputs(values: Tensor, weights: Sequence[Tensor]) -> None:
         product(values, weight)
 
 
+def print_heads(rounds: int) -> None:
+    """The head's product with the last states of prompts of 300 tokens, cut as a view and copied.
+    With a view of several rows torch multiplies each with the weights, which bfloat16 copies.
+    """
+    print("| prompts, in, out | type | view → copy |\n| --- | --- | --- |")
+    for dtype in (torch.float32, torch.bfloat16):
+        for rows, inputs, outputs in HEADS:
+            states = torch.randn(rows, 300, inputs).to(dtype)
+            weight = torch.randn(outputs, inputs).to(dtype)
+            cuts = states[:, -1:], states[:, torch.tensor([-1])]
+            calls = [partial(torch.nn.functional.linear, cut, weight) for cut in cuts]
+            print(f"| {rows}, {inputs}, {outputs} | {dtype} | {race(calls, rounds)} |", flush=True)
+
+
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -88,9 +105,13 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--heads", action="store_true", help="only the head after a prefill")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, oneDNN: {uses_onednn()}")
+    if arguments.heads:
+        print_heads(arguments.rounds)
+        return
     print_few(arguments.rounds)
     print(f"| rows, in, out | {' | '.join(PRODUCTS)} |\n{'| --- ' * (len(PRODUCTS) + 1)}|")
     for rows, inputs, outputs in MANY:

@@ -36,35 +36,36 @@ folder = "{folder}/runs"
 [environment]
 name = "program_with_box"
 command = {command}
-turns = 5
+turns = 4
 seconds = 1800
-at_once = 24
+at_once = 40
 [policy]
 model = "{model}"
 dtype = "bfloat16"
 lora = {{ rank = 16, alpha = 32 }}
 [rollout]
 max_tokens = 240
-tasks_per_step = 4
-group_size = 6
+tasks_per_step = 5
+group_size = 8
 [judge]
 allow_forgeable = true
 [tasks]
 train = "{folder}/train/rest.jsonl"
 [evaluate]
 tasks = "{folder}/heldout/tasks.jsonl"
-samples = 2
+samples = 1
 max_tokens = 240
 [stages.sft]
-epochs = 3
+epochs = 6
 algorithm.name = "sft"
 tasks.train = "{folder}/rows.jsonl"
 dataset.batch_size = 8
 optimizer = {{ lr = 2e-4, schedule = "cosine", warmup_steps = 2 }}
 [stages.grpo]
-steps = 16
+steps = 6
 algorithm.name = "grpo"
 optimizer = {{ lr = 1e-4, warmup_steps = 1 }}
+rewards.milestones = {{}}
 """
 
 
