@@ -146,6 +146,10 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.kv_caches
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.plan --first
+	$(BIN)/python -m bench.rank_memory
+	$(BIN)/python -m bench.recipe recipes/laptop.toml --steps 2 --limit 2
+	$(BIN)/python -m bench.agent --model $(MODEL)
+	$(BIN)/python -m bench.gpu_hour --dry
 	$(BIN)/python -m bench.real_rows
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m bench.admission

@@ -62,8 +62,9 @@ def why_no_copy(error: BaseException) -> str:
     is_set = any(os.environ.get(name) for name in OFFLINE)
     network = "HF_HUB_OFFLINE keeps it" if is_set else "the network keeps it"
     return (
-        f"no folder of that name is here, the hub's client has no copy, and {network} from the hub;"
-        f" correct the name, give a folder, or {'unset HF_HUB_OFFLINE' if is_set else 'go online'}"
+        "no folder of that name is here, and as a hub name it needs the network: the hub's client"
+        f" has no copy, and {network} from the hub; correct the name, give a folder, or"
+        f" {'unset HF_HUB_OFFLINE' if is_set else 'go online'}"
     )
 
 

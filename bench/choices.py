@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import random
+import re
 import statistics
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ os.environ.update(tune())
 
 from assay.callbacks import StageHistory, callback
 from assay.config.load_settings import load_plan
+from assay.errors import SettingsError
 from assay.evaluate.report import Evaluation, read_report
 from assay.files import saved_table, write_atomically
 from assay.maths.estimates import student_t
@@ -92,6 +94,8 @@ def mixed(split: str = "test") -> Iterator[Task]:
     if split == "test":
         tasks = [*load("drills:test"), *load("drills:longer")]
     else:
+        if not re.fullmatch(r"train-\d+-\d+", split):
+            raise SettingsError(f"{split!r} is no split: write test or train-COUNT-SEED")
         count, seed = map(int, split.split("-")[1:])
         draw = random.Random(seed)
         longer = draw.sample(load("drills:more"), count // 2)

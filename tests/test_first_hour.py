@@ -74,7 +74,7 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "settings file dmo not found; write the path of a TOML file, or a recipe: "
      f"{RECIPES}", 2),
     ("train", {},
-     "missing argument 'config'; for example: assay train mine.toml --optimizer.lr 1e-5"
+     "missing argument 'CONFIG'; for example: assay train mine.toml --optimizer.lr 1e-5"
      " --seeds 0..2", 2),
     ("trian run.toml", {},
      "no such command 'trian'; did you mean 'train'?", 2),
@@ -400,7 +400,8 @@ MORE_ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("train run.toml --tasks.train empty.jsonl", {"empty.jsonl": ""},
      "empty.jsonl holds no tasks; check the split or the file", 2),
     ("train run.toml --tasks.train twice.jsonl", {"twice.jsonl": TASKS * 2},
-     "twice.jsonl, row 2: the id 'add' occurs twice; ids must be unique", 2),
+     "twice.jsonl, row 2: the id 'add' occurs twice; ids must be unique; `assay check twice.jsonl "
+     "--output sound.jsonl` writes the tasks that are right", 2),
     ("train run.toml --optimizer.lr -1", {},
      "--optimizer.lr -1: setting 'optimizer.lr' = -1 must be greater than 0", 2),
     ("train run.toml --steps -3", {},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -97,21 +97,16 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskRepor
     return list(tasks.values()), invalid
 
 
-@contextmanager
-def naming_check(spec: str) -> Iterator[None]:
-    """Errors of reading the tasks of `spec` name `assay check` where that would keep other rows of
-    the same file. Raises DataError.
+def naming_check(error: DataError, spec: str) -> DataError:
+    """An error of reading the tasks of `spec`, which names `assay check` where that would keep
+    other rows of the same file.
     """
-    try:
-        yield
-    except DataError as error:
-        advice = ""
-        with suppress(DataError):
-            tasks, invalid = read_tasks(spec, None) if Path(spec).is_file() else ([], [])
-            if tasks and invalid:
-                command = f"assay check {shlex.quote(spec)} --output sound.jsonl"
-                advice = f"; `{command}` writes the tasks that are right"
-        raise type(error)(f"{error}{advice}") from error
+    with suppress(DataError):
+        tasks, invalid = read_tasks(spec, None) if Path(spec).is_file() else ([], [])
+        if tasks and invalid:
+            command = f"assay check {shlex.quote(spec)} --output sound.jsonl"
+            return type(error)(f"{error}; `{command}` writes the tasks that are right")
+    return error
 
 
 def require_writable(spec: str, output: Path | None, report: Path | None, *inputs: Path) -> None:

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from assay.config.toml_files import at_home, expanded
-from assay.errors import SettingsError
+from assay.errors import DataError, SettingsError
 from assay.files import encodable
 from assay.progress import broken
 from assay.registry import load_plugins
@@ -161,8 +161,10 @@ def checked_plan(context: typer.Context, config: Path, more: Sequence[str] = ())
             environments.build(settings.environment, settings.judge.servers)
         with plan.blaming(settings.stage, ("tasks", "train")), quietly("assay.tasks"):
             for spec in settings.tasks.train:
-                with naming_check(spec):
+                try:
                     load(spec, limit=1, judged=False)  # prepare() knows what judges
+                except DataError as error:
+                    raise naming_check(error, spec) from error
         with plan.blaming(settings.stage, ("evaluate", "tasks")), quietly("assay.tasks"):
             for spec in settings.evaluate.tasks if settings.evaluate else ():
                 load(spec, limit=1)

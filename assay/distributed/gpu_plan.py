@@ -84,11 +84,11 @@ class ModelShapes:
     """Models without weights, each built once."""
 
     def __init__(self) -> None:
-        self._models: dict[tuple[Any, ...], ModelTensors] = {}
+        self._models: dict[str, ModelTensors] = {}
 
     def of(self, settings: PolicySettings) -> ModelTensors:
         """The model of these settings. Raises UserError for one that cannot be used."""
-        key = settings.model, settings.dtype, settings.lora, settings.tiny
+        key = settings.model_dump_json(include={"model", "dtype", "lora", "tiny"})
         if key not in self._models:
             self._models[key] = model = ModelTensors(empty_model(settings))
             if not hasattr(model.config, "num_attention_heads"):

@@ -68,8 +68,10 @@ def _training_tasks(settings: RunSettings, judged: bool) -> tuple[list[Task], di
     tasks: list[Task] = []
     sets: dict[str, str] = {}
     for spec in settings.tasks.train:
-        with naming_check(spec):
+        try:
             loaded = load(spec, limit=settings.tasks.limit, judged=judged)
+        except DataError as error:
+            raise naming_check(error, spec) from error
         for task in loaded:
             if task.id in sets:
                 raise DataError(
