@@ -4,7 +4,7 @@ Nothing here imports torch, so that a typo is answered at once.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -144,7 +144,7 @@ class ModelSource:
         looked up among the copies that its client has, and at once.
         """
         try:
-            with hub_or_copies(self.base):
+            with nullcontext() if Path(self.base).exists() else hub_or_copies(self.base):
                 yield
         except (AssayError, MemoryError):
             raise
