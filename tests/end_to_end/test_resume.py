@@ -226,7 +226,7 @@ def test_a_run_that_chooses_tasks_by_their_rates_is_killed_and_goes_on_to_the_bi
 REPLAYED = """
 name = "small"
 policy.tiny = { vocabulary = 320, width = 64, layers = 2, heads = 2, context = 256 }
-rollout = { tasks_per_step = 4, group_size = 4, max_tokens = 24 }
+rollout = { tasks_per_step = 8, group_size = 8, max_tokens = 24 }
 judge.slots = 2
 save.every = 1
 [tasks]
