@@ -89,7 +89,7 @@ def test_adapters_alone_have_gradients_and_moments() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", ["5M", "30M", "80M"])
+@pytest.mark.parametrize("size", ["5M", "30M"])
 def test_measured_peaks_of_two_ranks_are_near_the_computed_ones(size: str) -> None:
     for _, case, rank, computed, measured in compare([size], list(CASES), 2):
         over = 0.35 if case == "checkpointed" else 0.15  # it counts too much there
