@@ -8,7 +8,7 @@ from assay.config.generation import EngineSettings
 from assay.distributed.cards import GB, Card
 from assay.distributed.rank_memory import ModelTensors
 from assay.engines.vllm.server import MAX_NUM_SEQS, bytes_per_token, kv_cache_bytes
-from assay.policy.source import context_of, is_mixture
+from assay.policy.source import context_of, head_size, is_mixture
 from assay.train.estimate import REACHED
 
 SERVER_RESERVE = 4 * GB
@@ -82,9 +82,8 @@ def server_memory(
     )
     room = card.room - SERVER_RESERVE
     in_flight = min(min(rollouts, MAX_NUM_SEQS) * longest, kv_cache // each)
-    heads = int(config.num_attention_heads)
-    width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    attention = 4 * int(config.num_hidden_layers) * heads * width * longest // 2
+    width = int(config.num_attention_heads) * head_size(config)
+    attention = 4 * int(config.num_hidden_layers) * width * longest // 2
     operations = in_flight * (2 * model.numbers + attention)
     speed = parallel * card.teraflops * 1e12 * REACHED
     seconds = None if is_mixture(config) else operations / speed

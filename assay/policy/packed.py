@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.policy.onednn import padding_rows
+from assay.policy.source import head_size
 
 ATTENTION = "assay_"
 """Prefix of the attention implementations registered here. Without segments they do what the name
@@ -182,9 +183,8 @@ def kept_by_attention(config: Any, device: str) -> int:
     output. The CPU's kernel gives an output that the next projection copies.
     """
     heads = int(config.num_attention_heads)
-    width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
     pairs = int(getattr(config, "num_key_value_heads", None) or heads)
-    return width * (heads * (3 if device == "cpu" else 2) + 2 * pairs)
+    return head_size(config) * (heads * (3 if device == "cpu" else 2) + 2 * pairs)
 
 
 def _attention(

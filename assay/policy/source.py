@@ -212,6 +212,12 @@ def require_model(settings: PolicySettings) -> None:
         _require_path(settings.model)
 
 
+def head_size(config: Any) -> int:
+    """The width of an attention head of a transformers configuration."""
+    heads = config.num_attention_heads
+    return int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+
+
 def is_mixture(config: Any) -> bool:
     """Whether a transformers configuration is of a mixture of experts."""
     return any((getattr(config, name, 0) or 0) > 1 for name in EXPERTS)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from assay.config.generation import EngineSettings
 from assay.engines.vllm.client import Client, GoneError
 from assay.errors import SettingsError
+from assay.policy.source import head_size
 
 if TYPE_CHECKING:
     from assay.policy.load_model import Policy
@@ -156,9 +157,7 @@ def _head_size(config: Any) -> int:
             f"engine.name = 'vllm': assay starts no server for {config.model_type!r}, which has no"
             " attention heads to size its KV cache by; start one and set engine.servers"
         )
-    return int(
-        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    )
+    return head_size(config)
 
 
 def kv_cache_bytes(config: Any, dtype: str, settings: EngineSettings) -> int:
