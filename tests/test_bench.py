@@ -56,7 +56,8 @@ def test_the_benchmark_of_an_update_on_a_gpu_runs_dry_with_each_lever_off() -> N
         "without packing",
         "without packing, with whole logits",
     ]
-    assert names == [f"{kind}, {lever}" for kind in ("full", "LoRA") for lever in levers]
+    figures = [f"{kind}, {lever}" for kind in ("full", "LoRA") for lever in levers]
+    assert names == [*figures, *(f"{kind}, every lever, of its time" for kind in ("full", "LoRA"))]
 
 
 @pytest.mark.parametrize(("apart", "order"), [(False, "121212"), (True, "111222")])
