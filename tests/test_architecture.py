@@ -37,7 +37,7 @@ MODULES = {
     " supervisor box_files box_watch box_output box_daemons box_init box_zygote box box_commit"
     " boxes supervisor_client",
     "judge": "worker_messages codec_types aliases shared_files codec task_code branches"
-    " library_classes"
+    " library_classes compared_arguments"
     " checkers shared_data requests answer_code answer_names objects one_at_a_time"
     " console proxy test_code answer_text verdict pytest_needs edition shared_work"
     " verdict_archive verdict_cache line_ends patches repository_runner images dockerfiles"

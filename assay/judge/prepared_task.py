@@ -15,6 +15,7 @@ from assay.bounded import size_of
 from assay.checks import AnyCheck
 from assay.errors import DataError
 from assay.judge.checkers import checker_named
+from assay.judge.compared_arguments import only_compares_arguments
 from assay.judge.identity import digest_of_task, surroundings_of
 from assay.judge.kinds.calls import RECOMPUTED_TEXT
 from assay.judge.kinds.find import family, kind_of, texts_for_worker
@@ -49,7 +50,8 @@ class ProxyFeatures:
     mutates: bool = False
     """Objects of a test that the program changes are changed there too."""
     changes: frozenset[str] = frozenset()
-    """What of the test's the reference changes."""
+    """What a program may change of the test's: what the reference changes, or what the test reads
+    as it reads an answer."""
     time_factor: float = 1.0
     """Multiplies the time limits."""
     arrays: bool = False
@@ -189,7 +191,12 @@ class PreparedTask:
         sources = [code for kind, source in self._kinds for code in kind.code(source)]
         self._sources = sources
         self._setup = task.setup if sources or not only_binds(task.setup) else ""
-        self.first_features = ProxyFeatures(objects=task.needs == NEEDS_OBJECTS)
+        is_alone = bool(sources) and task.reference is None and not (task.setup or task.checker)
+        is_compared = is_alone and only_compares_arguments(sources)
+        self.first_features = ProxyFeatures(
+            objects=task.needs == NEEDS_OBJECTS,
+            changes=frozenset({ARGUMENTS} if is_compared else ()),
+        )
         """What a program is judged with first."""
         large = any(getattr(check, "expected", "") == RECOMPUTED_TEXT for check in task.checks)
         self._recomputing = (task.reference or "") if large else ""

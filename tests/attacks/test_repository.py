@@ -23,6 +23,7 @@ import pytest
 from assay.judge import Job, judge_all
 from assay.judge.kinds.repository import decide, protected
 from assay.judge.kinds.repository_cheats import CHEATS, cheats_of, diff_of, read_cheats
+from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.program import Ended, Result
 from assay.types import Execution, Verdict
 from tests.repositories import appended, calc_task, copy_pytest, write_tree
@@ -220,10 +221,8 @@ def test_settings_of_git_change_no_hidden_test(tree: Path) -> None:
     found = dict(
         zip(programs, judge_all([Job(task, one) for one in programs.values()]), strict=True)
     )
-    assert {name: one.verdict for name, one in found.items()} == {
-        "files": Verdict.COMPILE, "diff": Verdict.WRONG, "home": Verdict.COMPILE,
-        "tests set aside": Verdict.COMPILE,
-    }, found  # fmt: skip
+    assert found.pop("diff").verdict in (Verdict.WRONG, Verdict.COMPILE)  # by the version of git
+    assert {one.verdict for one in found.values()} == {Verdict.COMPILE}, found
 
 
 def test_a_change_that_takes_the_place_of_hidden_tests_is_replaced_by_them(tree: Path) -> None:
@@ -245,7 +244,8 @@ def test_who_kills_the_run_of_the_tests_is_no_failure_of_the_machine(
 ) -> None:
     killer = appended(tree, f"import os\nos.kill(os.getppid(), {number})")
     one = judged(tree, {"killer": killer})["killer"]
-    assert one.verdict is Verdict.ERROR, one.detail
+    refused = "PermissionError" in one.detail and "namespaces" not in probe_isolation().walls
+    assert one.verdict is (Verdict.WRONG if refused else Verdict.ERROR), one.detail
 
 
 STOPS = (
@@ -518,7 +518,7 @@ WITH_NUMPY = """
 from calc import add
 try:
     from numpy import equal
-except ImportError:
+except (ImportError, PermissionError):  # without namespaces, its folder is there and not readable
     from operator import eq as equal
 def test_sum():
     assert equal(add(1, 2), 3) is True
