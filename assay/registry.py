@@ -162,7 +162,7 @@ class Registry(Generic[T]):
         return item
 
     def register(self, item: T) -> T:
-        """Registers a function as a plug-in, under its own name."""
+        """Registers a function as a plug-in. Settings name it by the function's name."""
         return self.add(getattr(item, "__name__", str(item)), item)
 
     def require(self, name: str) -> None:

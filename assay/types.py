@@ -242,7 +242,7 @@ def failing(checks: Mapping[int, tuple[str, str] | None]) -> tuple[TestOutcome, 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What the judge says of one run of a program under its checks."""
+    """The judge's result for one program and the checks of its task."""
 
     verdict: Verdict
     passed: int = 0

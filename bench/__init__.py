@@ -1,1 +1,1 @@
-"""Measurements side by side; figures in README.md."""
+"""Measurements side by side; README.md is their index."""

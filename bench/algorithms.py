@@ -5,8 +5,8 @@ on drills.
     nice python -m bench.algorithms --folder runs/algorithms --write
 
 The first trains and measures what the folder does not hold yet, and prints the table; the second
-also writes table and plot into bench/README.md. A cell is the mean over the seeds with its 95 %
-interval (Student's t).
+also writes table and plot into docs/measured/algorithms.md. A cell is the mean over the seeds with
+its 95 % interval (Student's t).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from assay.config.load_settings import load_plan
 from assay.evaluate.report import Evaluation, read_report
 from assay.train.stages import run_plan
 
-PAGE = Path(__file__).parent / "README.md"
-PLOT = PAGE.parent.parent / "docs" / "algorithms.png"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, PLOT = DOCS / "measured" / "algorithms.md", DOCS / "algorithms.png"
 COMMON = """
 name = "common"
 trackers = ["jsonl"]
@@ -197,7 +197,7 @@ def write(start: Evaluation, results: list[Result], arguments: argparse.Namespac
     before, _, rest = PAGE.read_text().partition(begin)
     section = (
         f"\n{table(start, results, arguments)}\n![Pass@1 and length of every"
-        f" algorithm](../docs/{PLOT.name})\n\n"
+        f" algorithm](../{PLOT.name})\n\n"
     )
     PAGE.write_text(before + begin + section + end + rest.partition(end)[2])
 
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument(
-        "--write", action="store_true", help="also write bench/README.md and its plot"
+        "--write", action="store_true", help="also write docs/measured/algorithms.md and its plot"
     )
     # Any other option is a setting of each run, such as --evaluate.limit 2.
     arguments, more = parser.parse_known_args()

@@ -10,7 +10,7 @@ half of which are longer than any that SFT showed it. Completions of a screen an
 count, so a run has as many steps as the budget leaves. A task's visits are the budget over the
 tasks of the sample, in groups: few visits are many tasks. A run that has ended is not run again, so
 the grid may run in pieces; with `--minutes 0` only the tables are printed, and `--write` puts them
-into bench/README.md.
+into docs/measured/choosing-tasks.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from assay.trackers.jsonl import read_steps
 from assay.train.stages import run_plan
 from assay.types import Metrics, Task
 
-PAGE = Path(__file__).parent / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "measured" / "choosing-tasks.md"
 BEGIN, END = "<!-- measured: choices -->\n", "<!-- end of choices -->"
 COMMON = """
 trackers = ["jsonl"]
@@ -306,7 +306,9 @@ def main() -> None:
     parser.add_argument("--screen", default="samples = 8, first = 4")
     parser.add_argument("--epochs", type=float, default=6, help="of SFT")
     parser.add_argument("--before", type=int, default=40, help="steps of GRPO after SFT")
-    parser.add_argument("--write", action="store_true", help="also write bench/README.md")
+    parser.add_argument(
+        "--write", action="store_true", help="also write docs/measured/choosing-tasks.md"
+    )
     parser.add_argument("--limit", type=int, help="evaluate on so many first tasks of each set")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

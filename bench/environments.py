@@ -5,7 +5,7 @@ compositions.
     nice python -m bench.environments python_tool --seeds 2 --write
 
 The first trains and evaluates what the folder does not have yet, and prints the table. The second
-also writes the table and the plot into bench/README.md. Both arms learn the same
+also writes the table and the plot into docs/measured/models.md. Both arms learn the same
 demonstrations, equally often. The budget is counted in completions: every reply that the policy
 generates for training. A cell is the mean over the seeds with its 95 % interval (Student's t).
 """
@@ -37,7 +37,8 @@ from assay.tasks import load
 from assay.types import Task, Verdict
 from bench.algorithms import SFT, cell, half, learn
 
-PAGE = Path(__file__).parent / "README.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "measured" / "models.md"
 TRIES = 3
 COMMON = """
 name = "common"
@@ -273,13 +274,11 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
 
 
 def write(curves: dict[str, list[Curve]], arguments: argparse.Namespace) -> None:
-    image = PAGE.parent.parent / "docs" / f"environments_{arguments.environment}.png"
+    image = DOCS / f"environments_{arguments.environment}.png"
     draw(curves, image)
     begin, end = f"<!-- measured: {arguments.environment} -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text().partition(begin)
-    section = (
-        f"\n{table(curves, arguments)}\n![Pass rate over completions](../docs/{image.name})\n\n"
-    )
+    section = f"\n{table(curves, arguments)}\n![Pass rate over completions](../{image.name})\n\n"
     PAGE.write_text(before + begin + section + end + rest.partition(end)[2])
 
 
@@ -291,7 +290,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/environments"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--write", action="store_true", help="also write bench/README.md and its plot"
+        "--write", action="store_true", help="also write docs/measured/models.md and its plot"
     )
     parser.add_argument("--steps", type=int, help="of each arm, in place of its own")
     parser.add_argument("--limit", type=int, default=0, help="of evaluated tasks; 0 is all")

@@ -24,17 +24,18 @@ from assay.rewards import rewards
 HEAD = """# Settings
 
 One TOML file describes a run. `base = "other.toml"` starts from another file. A table
-`[stages.NAME]` makes a stage: all common settings, and its own changes. Stages run in order,
-each from the weights of the one before, unless it has its own `policy.model`.
+`[stages.NAME]` makes a stage, which has the settings of the file and changes some of them. Stages
+run in order. Each starts from the weights of the one before, unless it has its own `policy.model`.
 `config.toml` in a stage's folder has the resolved settings.
 
-On the command line, `--table.key value` changes every stage and `--stages.NAME.table.key value`
-one. An unknown key is an error. Paths in a file are relative to the file, others to the working
-directory; `~` at the start of a path is the home folder.
+On the command line, `--table.key value` changes every stage, and `--stages.NAME.table.key value`
+changes one. An unknown key is an error. Paths in a file are relative to that file, and paths on the
+command line to the working directory. `~` at the start of a path is the home folder.
 
 `unset = ["steps", "stages.sft"]` at the top of a file, or `--unset steps`, drops what its base
-sets. A stopped run goes on with another `optimizer.lr`, `optimizer.schedule` or length, and says so
-in `events.jsonl`; a finished stage refuses.
+sets. You may change `optimizer.lr`, `optimizer.schedule` or the length of a run that was stopped.
+The run notes it in `events.jsonl`. A finished stage only takes [more
+steps](rollouts.md#how-a-run-ends).
 
 ```toml longer.toml
 name = "longer"
@@ -59,12 +60,12 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 
 Exit codes of every command:
 
-- 0: done
-- 1: `assay check --strict`, `assay overlap` or `assay doctor --endpoint` found something; nobody
-  reads the output
-- 2: user error; one line says where and how to fix it
-- 3: the machine failed, or lost more completions than `evaluate.max_lost`; what was done is saved
-- 130: Ctrl-C; of `train`, 0 after it has saved
+- 0: The command is done. After Ctrl-C, `assay train` has saved.
+- 1: `assay check --strict`, `assay overlap` or `assay doctor --endpoint` found something, or nobody
+  reads the output.
+- 2: The error is yours. One line says where it is and how to fix it.
+- 3: The machine failed, or lost more completions than `evaluate.max_lost`. What was done is saved.
+- 130: Ctrl-C ended the command.
 
 Extras, in the checkout: `pip install -e '.[NAME]'`:
 

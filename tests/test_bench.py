@@ -127,6 +127,17 @@ def test_a_benchmark_is_named_in_the_readme_or_belongs_to_one_that_is(name: str)
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [("algorithms", "algorithms"), ("choices", "choices"), ("environments", "repair"),
+     ("environments", "python_tool")],
+)  # fmt: skip
+def test_the_page_that_a_benchmark_writes_has_a_place_for_its_table(name: str, mark: str) -> None:
+    page = import_module(f"bench.{name}").PAGE.read_text()
+    assert f"<!-- measured: {mark} -->\n" in page
+    assert "<!-- end" in page.partition(f"<!-- measured: {mark} -->\n")[2]
+
+
 ROW = """{"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"],
  "reference": "def add(a, b):\\n    return a + b\\n"}""".replace("\n ", " ")
 SMALL = """

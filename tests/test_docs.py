@@ -16,7 +16,9 @@ from assay.environments import environments
 from assay.rewards import rewards
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "bench").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
+GENERATED = ("settings.md", "api.md")
+WORDS_A_MINUTE = 230
 README = (ROOT / "README.md").read_text()
 
 
@@ -135,6 +137,23 @@ def test_settings_shown_in_the_documents_are_valid_toml() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_takes_more_than_ten_minutes_to_read(page: Path) -> None:
+    if page.name not in GENERATED:
+        assert prose_words(page.read_text()) <= 10 * WORDS_A_MINUTE
+
+
+def test_tables_and_code_are_no_prose_of_a_page() -> None:
+    page = (
+        "One [two](three.md).\n\n```sh\nassay eval\n```\n\n| a | table |\n\n![image](image.png)\n"
+    )
+    assert prose_words(page) == 2
+
+
+def test_the_index_of_benchmarks_stays_short() -> None:
+    assert len((ROOT / "bench" / "README.md").read_text().split()) <= 1500
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_figure_is_left_to_be_filled_in(page: Path) -> None:
     assert not re.findall(
         r"\b(?:TODO|TBD|DATE|OUTPUT|RUNS|JUDGE|THREADS|HELP|\w+_TABLE)\b", page.read_text()
@@ -177,6 +196,13 @@ def test_links_to_headings_lead_to_one(page: Path) -> None:
     for target, heading in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text()):
         there = page.parent / target if target else page
         assert heading in anchors(there.read_text()), f"{page.name} links to {target}#{heading}"
+
+
+def prose_words(text: str) -> int:
+    """The words of a page that a person reads one by one: no tables, code, images or addresses."""
+    text = re.sub(r"^```.*?^```$|<!--.*?-->|^\|.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    return len(re.sub(r"\]\([^)]*\)", "]", text).split())
 
 
 def anchors(text: str) -> set[str]:

@@ -45,7 +45,9 @@ def no_advantage(sample: Sample) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way to learn, as data. The loop and the learner never ask which one it is."""
+    """An algorithm as data: its loss, its advantages, and what both need. The training loop is the
+    same for all.
+    """
 
     loss: Loss
     """Per-token loss."""
@@ -148,7 +150,7 @@ algorithms: Registry[AlgorithmFactory] = Registry("algorithm", "assay.algorithms
 
 
 def algorithm(settings: type[S]) -> Callable[[Callable[[S], Algorithm]], Callable[[S], Algorithm]]:
-    """Registers a function from settings to an Algorithm under its own name."""
+    """Registers a function that makes an Algorithm from settings. Settings name it by its name."""
     if not isinstance(settings, type):
         raise SettingsError(f"{place_of(settings)}write @algorithm(Settings), with its class")
 

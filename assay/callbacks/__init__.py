@@ -21,7 +21,7 @@ stage ends, or an empty text to go on. Parameters after the first one are settin
 
 @dataclass(slots=True)
 class StageHistory:
-    """The steps of a stage so far, as a callback reads them."""
+    """What a callback reads: the metrics of a stage so far, and the rollouts of its newest step."""
 
     stage: str
     folder: Path

@@ -53,11 +53,14 @@ def check(
     spec: str, *, limit: int | None = None, keep: Collection[str] = (), strict: bool = False,
     runner: ProgramRunner | None = None,
 ) -> list[TaskReport]:  # fmt: skip
-    """Checks the tasks of `spec`, in order. Rows that are not tasks come last.
+    """Checks the tasks of `spec` as `assay check` does, and returns a report on each, in order.
+    Rows that are not tasks come last.
 
-    `limit` checks only the first so many. Findings named in `keep` drop no task; with `strict`
-    every other finding does. It works inside a running event loop. Raises SettingsError for an
-    unknown name in `keep`, DataError if nothing can be read, SandboxError like the judge.
+    With `limit` it checks only the first tasks. A finding that `keep` names drops no task. With
+    `strict` every other finding drops its task. It works inside a running event loop.
+
+    Raises SettingsError for an unknown name in `keep`, DataError if nothing can be
+    read, SandboxError like the judge.
     """
     flaws = [str(flaw) for flaw in Flaw if flaw is not Flaw.INVALID_ROW]
     for name in keep:

@@ -24,6 +24,13 @@ MOST_LINES, LONGEST_LINE = 16, 120
 LONGEST_REASON = 300
 """Letters that are shown of the reason of a finding."""
 Output = Annotated[Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")]
+ToCalls = Annotated[
+    Path | None,
+    typer.Option(
+        help="Turn tests in another language into calls. It runs the tests of the set's split"
+        " `python`, and writes up to 100 of their calls a task to this .jsonl file."
+    ),
+]
 
 
 def check(
@@ -34,16 +41,16 @@ def check(
     report: Annotated[
         Path | None, typer.Option(help="Write the findings to this file, as JSON.")
     ] = None,
-    to_calls: Annotated[
-        Path | None,
-        typer.Option(help="Only write the tasks as calls, up to 100 each, of the split `python`."),
-    ] = None,
+    to_calls: ToCalls = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Drop a task for any finding; exit 1 if one dropped.")
+        bool,
+        typer.Option(
+            "--strict", help="Drop tasks for warnings too. Exit with 1 if any was dropped."
+        ),
     ] = False,
     keep: Annotated[
         list[str] | None,
-        typer.Option(help="Drop no task for this finding, such as flaky. Repeat for more."),
+        typer.Option(help="Keep tasks that have this finding, such as flaky. Repeat for more."),
     ] = None,
     reference_runs: options.ReferenceRuns = 2,
     limit: options.Limit = None,
@@ -54,7 +61,7 @@ def check(
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
 ) -> None:
-    """Test tasks before training: references must pass; lazy programs and attacks must not."""
+    """Test tasks before training. References must pass. Lazy programs and attacks must fail."""
     from assay.check import report as checking
     from assay.check.to_calls import to_calls as converted
     from assay.check.trial import ProgramRunner

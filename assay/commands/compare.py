@@ -28,7 +28,9 @@ def compare(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Compare evaluations on the same tasks, each with the first; runs over seeds as one row."""
+    """Compare each evaluation with the first one, on the tasks that they share. Runs that differ
+    only in the seed are one row.
+    """
     from assay.evaluate.compare import compare as run
 
     comparison = run(evaluations)

@@ -21,13 +21,16 @@ def demonstrate(
     ],
     out: Annotated[Path, typer.Option(help="Append the rows to this .jsonl file.")],
     samples: Annotated[int, typer.Option(min=1, help="Conversations of each task.")] = 1,
-    seed: Annotated[int, typer.Option(help="Decides the scripts; another one adds others.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the scripts. Another seed adds other conversations.")
+    ] = 0,
     tool_calls: Annotated[
         Literal["template", "text"],
-        typer.Option(help="Calls of the tool `bash`, or blocks of text, as `shell` is set."),
+        typer.Option(help="Calls for the chat template, or as text, as in the later RL."),
     ] = "template",
     observations: Annotated[
-        Literal["xml", "json"], typer.Option(help="What commands show, as `shell` is set.")
+        Literal["xml", "json"],
+        typer.Option(help="Format of what commands print, as in the later RL."),
     ] = "xml",
     limit: options.Limit = None,
     slots: options.Slots = None,
@@ -36,7 +39,7 @@ def demonstrate(
     as_json: options.Json = False,
 ) -> None:
     """Play the references of repositories in the environment `shell`, and write what passes as rows
-    for SFT. A command that was killed goes on where it was when it runs again.
+    for SFT. To resume after a kill, run the same command again.
     """
     from assay import environments
     from assay.check.report import require_writable

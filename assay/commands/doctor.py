@@ -25,11 +25,11 @@ def doctor(
     ] = "",
     as_json: options.Json = False,
 ) -> None:
-    """Show the isolation that this machine allows (tested by attacks), languages, tools, versions
+    """Attack the sandbox and show the isolation of this machine, its languages, tools, versions
     and GPUs.
 
-    With --endpoint, say whether an endpoint can serve training: token ids, and log-probabilities
-    that belong to them. The exit code is 1 if it cannot.
+    With --endpoint, check whether an endpoint returns the token ids and log-probabilities that
+    training needs. The exit code is 1 if it does not.
     """
     if endpoint:
         _examine_endpoint(endpoint, model, self_test, as_json)

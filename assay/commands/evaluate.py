@@ -30,19 +30,19 @@ FLAGS: dict[str, tuple[str, Any, str]] = {
     "top_p": ("evaluate.top_p", str, "Nucleus sampling; default: 1, which turns it off."),
     "max_tokens": ("evaluate.max_tokens", str, "Longest completion in tokens; default: 512."),
     "environment": ("environment.name", str,
-                    "What follows a completion: single_turn, repair; see `assay list`."),
+                    "Environment between completions: single_turn, repair; see `assay list`."),
     "axis": ("evaluate.axes", list[str],
-             "A reward whose pass@k is reported too: compiles. Repeat for more."),
+             "Also report pass@k of this reward, such as compiles. Repeat for more."),
     "max_lost": ("evaluate.max_lost", str,
                  "Exit with 3 if a larger share of completions is lost; default: 0.01."),
-    "limit": ("evaluate.limit", str, "Use only the first tasks of a set, this many."),
+    "limit": ("evaluate.limit", str, "Use only the first tasks of each set, up to this number."),
     "seed": ("seed", str, "Seed of sampling; default: 0."),
     "every_checkpoint": ("every_checkpoint", bool, "Evaluate all checkpoints of a run or stage."),
     "engine": ("engine.name", str, "torch, vllm, or openai for any OpenAI-compatible endpoint."),
-    "url": ("engine.servers", str, "The endpoint's URL, up to /v1."),
+    "url": ("engine.servers", str, "URL of the endpoint; it ends in /v1."),
     "device": ("policy.device", str, "auto, cpu or cuda."),
     "dtype": ("policy.dtype", str, "Data type of the weights: float32 or bfloat16."),
-    "plugins": ("plugins", list[str], "Your Python file with plug-ins. Repeat for more."),
+    "plugins": ("plugins", list[str], "A Python file with your plug-ins. Repeat for more."),
     "allow_weak": ("judge.allow_weak_isolation", bool,
                    "Judge even with weak isolation; see `assay doctor`."),
 }  # fmt: skip
@@ -62,8 +62,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts.
 
-    Any setting can be changed: --table.key value. An evaluation that was killed goes on where it
-    was when the same command runs again.
+    Any setting can be changed: --table.key value. To resume an evaluation that was
+    killed, run the same command again.
     """
     run = run_of(context, config, flags)
     options.quiet_transformers()

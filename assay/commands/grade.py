@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def grade(
     tasks: options.Tasks,
     samples: Annotated[
-        Path, typer.Option(help='Rows {"task_id", "reply"}, or "solution", or "completion".')
+        Path, typer.Option(help='JSON lines with "task_id" and "solution" or "reply".')
     ],
     output: Annotated[
-        Path | None, typer.Option(help="Where the verdicts go: SAMPLES.verdicts.jsonl.")
+        Path | None, typer.Option(help="Write the verdicts here; default: SAMPLES.verdicts.jsonl.")
     ] = None,
     server: Annotated[
         list[str] | None, typer.Option(help="URL of an `assay serve` that judges; may be repeated.")
@@ -37,8 +37,8 @@ def grade(
 ) -> None:
     """Judge a file of samples, and write the verdict of each to a file.
 
-    Of a row counts "solution", a whole program, else "completion", which continues the task's
-    stub, else "reply", a model's reply that holds the program.
+    A row has the program as "solution", what continues the task's stub as "completion", or a
+    model's "reply" that holds the program. If it has several, the first counts.
     """
     from pydantic import ValidationError
 

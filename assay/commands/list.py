@@ -24,11 +24,11 @@ from assay.suggestions import suggest
 def list_plugins(
     kind: Annotated[
         str | None,
-        typer.Argument(help="Only one kind, such as rewards or callbacks, or kinds of tests."),
+        typer.Argument(help="List only these: rewards, callbacks, kinds (of tests) and so on."),
     ] = None,
     plugins: options.Plugins = None,
 ) -> None:
-    """List algorithms, rewards, task sets and all other plug-ins, with a line on each."""
+    """List algorithms, rewards, task sets and all other plug-ins, and say what each does."""
     from rich.table import Table
 
     every = [*KINDS, KINDS_OF_TESTS]

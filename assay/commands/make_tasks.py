@@ -39,27 +39,27 @@ Plugins = Annotated[
     list[str] | None,
     typer.Option(
         "--plugin",
-        help="A plug-in of pytest that the tests need, by its entry point or module; none is loaded"
-        " by itself. Give it once for each.",
+        help="Load this plug-in of pytest, named by its entry point or module. No other is loaded."
+        " Repeat for more.",
     ),
 ]
 Url = Annotated[
     str,
     typer.Option(
-        help="An OpenAI-compatible endpoint, up to /v1, that words statements, and writes bugs"
-        " where --bugs says so; its key is in OPENAI_API_KEY."
+        help="URL of an OpenAI-compatible endpoint that words the statements, and writes bugs if"
+        " --bugs says so. It ends in /v1, and OPENAI_API_KEY has its key."
     ),
 ]
 Bugs = Annotated[
     BugOrigin,
     typer.Option(
         metavar="ORIGIN",
-        help="Where bugs come from: operators on the syntax tree; a model's edits of functions, or"
-        " its rewrites by head and docstring (both take --url and --model); or the commits of a git"
-        " repository that changed code and tests.",
+        help="Who makes the bugs. `operators` change the syntax tree. A model edits functions, or"
+        " rewrites them from head and docstring; both need --url and --model. `commits` takes the"
+        " bugs that commits of a git repository repaired.",
     ),
 ]
-NoReword = Annotated[bool, typer.Option("--no-reword", help="Let the endpoint word no statement.")]
+NoReword = Annotated[bool, typer.Option("--no-reword", help="Keep the statements as they are.")]
 
 
 def make_tasks(
@@ -81,8 +81,8 @@ def make_tasks(
         int,
         typer.Option(
             min=1,
-            help="Most tests of a task that must go on passing (pass_to_pass); the seed"
-            " draws them, half from the files of failing tests.",
+            help="How many tests of a task must go on passing at most (pass_to_pass). Half of"
+            " them come from the files of failing tests.",
         ),
     ] = REGRESSION_TESTS,
     url: Url = "",
@@ -93,8 +93,8 @@ def make_tasks(
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
 ) -> None:
-    """Make tasks of repositories: bugs put into packages whose tests pass, or what their commits
-    repaired. Ctrl-C and SIGTERM keep what is made.
+    """Make repair tasks from Python packages. It puts bugs into packages whose tests pass, or takes
+    bugs that commits repaired. Ctrl-C and SIGTERM keep the tasks that are finished.
     """
     from assay.judge import Judge
     from assay.make_tasks import asking

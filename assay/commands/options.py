@@ -34,13 +34,13 @@ Tasks = Annotated[
 ReferenceRuns = Annotated[
     int,
     typer.Option(
-        min=2, help="How often the tests run on right code; those that do not always pass are"
-        " flaky, and are named."
+        min=2, help="How often to run the tests on right code. A test that does not always pass is"
+        " named as flaky."
     ),
 ]  # fmt: skip
-Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first tasks, this many.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N tasks.")]
 Slots = Annotated[
-    int | None, typer.Option(min=1, help="Programs that run at once; default: the CPU cores.")
+    int | None, typer.Option(min=1, help="How many programs run at once; default: one per core.")
 ]
 CpuSeconds = Annotated[
     float, typer.Option(min=0.05, max=86_400, help="CPU time limit of one program.")
@@ -92,7 +92,7 @@ def _load(paths: list[Path] | None) -> list[Path] | None:
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
-        metavar="FILE", callback=_load, help="Your Python file with plug-ins; may be repeated."
+        metavar="FILE", callback=_load, help="A Python file with your plug-ins. Repeat for more."
     ),
 ]
 """The files are imported while the command line is read: a command need not look at them."""

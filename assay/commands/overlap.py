@@ -26,18 +26,20 @@ def overlap(
     bench: Annotated[str, typer.Argument(help="The benchmark: humaneval, a .jsonl file.")],
     programs: Annotated[
         float,
-        typer.Option(min=0.01, max=1, help="Show pairs whose programs are this alike; 1 is equal."),
+        typer.Option(min=0.01, max=1, help="Count pairs whose programs are at least this similar."),
     ] = 0.7,
     prompts: Annotated[
         float,
-        typer.Option(min=0.01, max=1, help="Show pairs whose prompts are this alike; 1 is equal."),
+        typer.Option(min=0.01, max=1, help="Count pairs whose prompts are at least this similar."),
     ] = 0.3,
     show: Annotated[int, typer.Option(min=0, help="Pairs shown side by side.")] = 5,
     limit: options.Limit = None,
     plugins: options.Plugins = None,
     as_json: options.Json = False,
 ) -> None:
-    """Find benchmark tasks among training tasks, by programs and prompts. Exit code 1 if any."""
+    """Find benchmark tasks among training tasks, by programs and prompts. The exit code is 1 if
+    there are any.
+    """
     from assay.evaluate.overlap import find_overlap
     from assay.tasks import load
 

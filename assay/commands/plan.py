@@ -27,7 +27,7 @@ def plan(
         Path, typer.Argument(help="Settings in TOML, or the name of a recipe: mine.toml, demo.")
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Estimate alone: no model is loaded or measured.")
+        bool, typer.Option("--quick", help="Only estimate. Load no model and measure nothing.")
     ] = False,
     gpus: Annotated[
         str,
@@ -43,13 +43,13 @@ def plan(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Tell what a run of CONFIG would take: memory by part, seconds of a step and of the run, disk.
+    """Tell how much memory, time and disk a run of CONFIG would take.
 
-    First comes an estimate from the model's shapes; --quick ends there. Then it loads the model,
-    learns from micro-batches, and takes one real step of every stage in a folder that is deleted
-    again, until a measurement agrees with the estimate or a twentieth of the run's time is spent.
-    What does not fit is refused with the setting to change. Any setting can be changed:
-    --table.key value.
+    It first estimates from the model's shapes. With --quick it ends there. Then it loads the model,
+    learns from micro-batches, and takes one real step of every stage in a folder that it deletes.
+    It stops when a measurement agrees with the estimate, or after a twentieth of the run's time.
+    A run that does not fit is refused, and the message names the setting to change. Any setting can
+    be changed: --table.key value.
 
     With --gpus 8xH100, memory is computed for those GPUs from the model's configuration alone, for
     each rank of the learner and each server. The exit code is 1 if something does not fit.

@@ -42,8 +42,8 @@ def sample(
 ) -> None:
     """Keep the replies of MODEL that pass, as demonstrations for SFT. tasks.train takes the file.
 
-    Samples as `assay eval` does: any of its settings can be changed (--table.key value), and a
-    command that was killed goes on where it was when it runs again.
+    It samples as `assay eval` does, and takes the same settings (--table.key value). To resume
+    after a kill, run the same command again.
     """
     from assay.check.report import require_writable
     from assay.evaluate import evaluate

@@ -37,10 +37,11 @@ def screen(
     as_json: options.Json = False,
     **flags: Any,
 ) -> None:
-    """Keep the tasks that MODEL solves sometimes: RL learns from those. tasks.train takes the file.
+    """Keep the tasks that MODEL solves sometimes, because RL learns from those. Set tasks.train to
+    the file that it writes.
 
-    Samples as `assay eval` does: any of its settings can be changed (--table.key value), and a
-    command that was killed goes on where it was when it runs again.
+    It samples as `assay eval` does, and takes the same settings (--table.key value). To resume
+    after a kill, run the same command again.
     """
     from assay.check.report import require_writable
     from assay.evaluate import evaluate

@@ -16,7 +16,7 @@ SLOTS_PER_CORE = 2
 
 def serve(
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but loopback needs a token.")
+        str, typer.Option(help="Address to listen on. Any other than loopback needs a token.")
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
@@ -26,10 +26,10 @@ def serve(
     ] = None,
     slots: Annotated[
         int | None,
-        typer.Option(min=1, help="Programs that run at once; default: twice the CPU cores."),
+        typer.Option(min=1, help="How many programs run at once; default: two per core."),
     ] = None,
     waiting: Annotated[
-        int, typer.Option(min=0, help="Requests that may wait; more get the answer 503.")
+        int, typer.Option(min=0, help="How many requests may wait. Further ones get status 503.")
     ] = 256,
     body_mb: Annotated[float, typer.Option(min=0.001, help="Largest request body in MiB.")] = 8,
     cpu_seconds: options.CpuSeconds = 4.0,

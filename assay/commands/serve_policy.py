@@ -20,16 +20,17 @@ def serve_policy(
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8081,
     keys: Annotated[
-        int, typer.Option(min=1, max=1000, help="Keys; the calls of each are a session of its own.")
+        int,
+        typer.Option(min=1, max=1000, help="How many keys to print. Each key has its own session."),
     ] = 1,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply in tokens.")] = 1024,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy decoding.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Serve a model to agents, as training would, until stopped: OpenAI's chat completions and
-    responses and Anthropic's messages, with tools. It prints the URL and a key. A request's own
-    sampling settings are not followed.
+    """Serve a model to agents until stopped, with the API that they get in training: OpenAI's chat
+    completions and responses and Anthropic's messages, with tools. It prints the URL and a key. It
+    ignores the sampling settings of requests.
     """
     options.quiet_transformers()
     from assay.config.sections import PolicySettings

@@ -22,12 +22,15 @@ METRICS = ("reward/pass_rate", "reward/mean", "rollout/failed", "rollout/length"
 def show(
     folder: options.Runs = Path("runs"),
     sql: Annotated[
-        str | None, typer.Option(help="A query over the tables `metrics` and `rollouts`.")
+        str | None,
+        typer.Option(
+            help="Print the result of this query over the tables `metrics` and `rollouts`."
+        ),
     ] = None,
     calls: Annotated[
         bool,
         typer.Option(
-            "--calls", help="The calls of agents: a line for each rollout of the newest step."
+            "--calls", help="Show the calls of agents, a line for each rollout of the newest step."
         ),
     ] = False,
     as_json: options.Json = False,

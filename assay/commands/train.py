@@ -54,8 +54,8 @@ def train(
 ) -> None:
     """Train a model as the file CONFIG says. Any setting can be changed: --table.key value.
 
-    A run that was stopped continues from its newest checkpoint. With --seeds or --set, runs follow
-    one another in folders of their own below RUNS/NAME; a comparison of them ends it.
+    A run that was stopped continues from its newest checkpoint. With --seeds or --set, it
+    trains several runs one after another, in folders below RUNS/NAME, and compares them at the end.
     """
     members = sweep(seeds, values or ())
     plans, place = _plans(context, config, members)

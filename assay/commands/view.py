@@ -25,7 +25,10 @@ def view(
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8642,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one HTML file instead, to send.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write one HTML file that you can send, and serve nothing."
+        ),
     ] = None,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address; open no browser.")

@@ -128,9 +128,9 @@ class TaskSettings(Section):
     """Shares of the sets of `train`, such as `[3, 1]`. Default: their sizes. An epoch has every
     task at least once, and those of a small set with a large share several times."""
     limit: PositiveInt | None = None
-    """Use only so many first tasks of each set."""
+    """Use only the first tasks of each set, up to this number."""
     checks: PositiveInt | None = None
-    """Judge by only so many first checks of each task."""
+    """Judge by only the first checks of each task, up to this number."""
     held_out: int = Field(0, ge=0)
     """Hidden checks of each task that RL holds out of the reward: rewards.md."""
     too_long: Literal["refuse", "drop"] = "refuse"
@@ -268,7 +268,7 @@ class EvaluateSettings(Section):
     tasks: tuple[str, ...] = Field(min_length=1)
     """Task sets and splits that are not trained on. Training compares checkpoints by the first."""
     limit: PositiveInt | None = None
-    """Use only so many first tasks of each set."""
+    """Use only the first tasks of each set, up to this number."""
     greedy: bool = False
     """Evaluate greedy decoding too, one completion per task, as a row of its own."""
     samples: PositiveInt = 8
@@ -290,7 +290,7 @@ class EvaluateSettings(Section):
     """Reward terms, such as `compiles`: pass@k is reported for each, over completions for which it
     gives more than 0."""
     every: int = Field(0, ge=0)
-    """Evaluate every so many steps; 0: only at the end of the stage."""
+    """Number of steps between evaluations. 0: evaluate only at the end of the stage."""
     before: bool = False
     """Evaluate the untrained model too, reported as `base`, or as `STAGE base` for a later stage
     with its own `policy.model`."""
@@ -300,7 +300,7 @@ class SaveSettings(Section):
     """Checkpoints during training. The last step is always saved."""
 
     every: int = Field(0, ge=0)
-    """Save every so many steps; 0: only the last."""
+    """Number of steps between checkpoints. 0: save only after the last step."""
     keep: PositiveInt = 2
     """Newest checkpoints that are kept."""
     best: Literal["evaluate/pass@1", "evaluate/reward"] | None = None

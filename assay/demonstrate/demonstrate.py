@@ -91,8 +91,8 @@ def require_repositories(tasks: Sequence[Task], spec: str) -> None:
     for task in tasks:
         if repository_tests(task) is None:
             raise DataError(
-                f"task {task.id!r} of {spec} is no repository; only repositories (rows with a"
-                " `tree`) have a form in `shell`: take a file of `assay make-tasks`"
+                f"task {task.id!r} of {spec} has no `tree`; the environment `shell` needs a"
+                " repository: take a file of `assay make-tasks`"
             )
 
 

@@ -266,7 +266,9 @@ def environment_with(
     """
 
     def register(run: Callable[..., Awaitable[None]]) -> Environment:
-        """Registers a coroutine over a Conversation as an environment, under its own name."""
+        """Registers a coroutine that takes a Conversation as an environment. Settings name it by
+        the function's name.
+        """
         name, doc = run.__name__, run.__doc__ or ""
         record = Environment(
             name, run, script, missing, instructions, tools, request, more_tools, doc

@@ -452,7 +452,10 @@ def _differences(comparisons: Sequence[Compared]) -> Iterator[str]:
             str(paired.tasks_needed or "none would show it"),
         ])  # fmt: skip
     yield grid(lines)
-    yield "Tasks needed: for a test at 5 % that finds a difference of this size 4 times in 5."
+    yield (
+        "Tasks needed: so many tasks would show a difference of this size (p of at most 5 %) in 4"
+        " of 5 comparisons."
+    )
 
 
 def _difference_table(

@@ -109,11 +109,13 @@ def _require_bounded(fields: Fields, where: str) -> None:
              for it in CODE_OF_CHECKS)]  # fmt: skip
     texts = [text for part in parts for text in _listed(part) if isinstance(text, str)]
     if sum(map(len, texts)) > MOST_CODE:
-        raise DataError(f"{where}: its task has more than 1 MiB of code; make several of it")
+        raise DataError(
+            f"{where}: its task has more than 1 MiB of code; split it into several tasks"
+        )
     counts = [len(_listed(fields.get(name))) for name in ("inputs", "exchanges", "checks", "tests")]
     if max(counts) > MOST_CHECKS:
         raise DataError(
-            f"{where}: its task has more than {MOST_CHECKS:,} checks; make several tasks of it"
+            f"{where}: its task has more than {MOST_CHECKS:,} checks; split it into several"
         )
 
 

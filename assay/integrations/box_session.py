@@ -68,7 +68,7 @@ class BoxSession:
     @classmethod
     async def open(cls, box: LentBox, most: int = MIB) -> BoxSession:
         """Starts a session, which keeps up to about `most` bytes of the output of a command. Raises
-        ValueError where the box has too many processes that stay, SessionEndedError.
+        ValueError if the box has too many processes that outlive commands, SessionEndedError.
         """
         mark = token_hex(16)
         ready = f"printf '\\n{mark}%d\\n' $?; PS1= PS2="
@@ -84,9 +84,9 @@ class BoxSession:
         return session
 
     async def run(self, text: str, seconds: float, expect: Sequence[str] = ()) -> Shown:
-        """Runs a command of one line or many, whose standard input is empty. If an earlier one was
-        late, it first waits for that, and drops what it shows. Raises TimeoutError where it takes
-        longer; it runs on then.
+        """Runs a command of one line or many, with empty standard input. If an earlier command
+        still runs, it first waits for its end, and drops its output. Raises TimeoutError if the
+        command takes longer than `seconds`. The command then keeps running.
         """
         if self.is_late:
             begin = time.monotonic()

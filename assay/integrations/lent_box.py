@@ -62,7 +62,9 @@ class CommandCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What became of a command. Its failure is data, and that of the machine is a SandboxError."""
+    """The result of a command, also of one that fails. Only a failure of the machine raises, as
+    SandboxError.
+    """
 
     status: int
     """Its exit status. Without one it is what shells say: 124 for time, 126 or 127 for what was not
@@ -104,8 +106,8 @@ class LentBox:
         writable: Sequence[str] = (), memory_mb: int = 4096, size_mb: int = 2048,
         processes: int = 512, allow_weak: bool = False,
     ) -> LentBox:  # fmt: skip
-        """Opens a box whose work folder holds what the folder `tree` does, which itself stays as it
-        is. Without `tree` the work folder is empty.
+        """Opens a box whose work folder begins with the files of the folder `tree`. Commands never
+        change `tree` itself. Without `tree` the work folder is empty.
 
         folder: its path, where boxes have namespaces. roots: folders with an interpreter or tools,
         which are there at the same paths, read-only. image: an unpacked image whose folder is `/`.
@@ -113,8 +115,9 @@ class LentBox:
         to, where boxes have namespaces. size_mb: what all files may hold. allow_weak: open even
         where the sandbox is not sound.
 
-        Raises DataError for a tree or an image that is no folder and for roots that are not there,
-        SettingsError for another argument that cannot be, SandboxError where there are no boxes.
+        Raises DataError for a tree or an image that is not a folder and for roots that do not
+        exist, SettingsError for any other argument that cannot be used, SandboxError if this
+        machine cannot have boxes.
         """
         isolation = await asyncio.to_thread(probe_isolation)
         if not (isolation.sound or allow_weak):
@@ -159,9 +162,10 @@ class LentBox:
         self, command: Command, *, folder: str = "", environment: Mapping[str, str] | None = None,
         stdin: bytes = b"", seconds: float = 60.0, output_bytes: int = MIB, merged: bool = False,
     ) -> Finished:  # fmt: skip
-        """Runs a command in `folder`, or in the work folder, for up to `seconds`. output_bytes: how
-        much of each stream is kept. merged: whether standard error goes where standard output goes.
-        Raises SettingsError for words and variables that are no texts, and impossible numbers.
+        """Runs a command for up to `seconds`, in `folder` or else in the work folder. Up to
+        `output_bytes` of each stream are kept. With `merged`, standard error goes to standard
+        output. Raises SettingsError for words and variables that are not texts, and for numbers
+        that cannot be used.
         """
         require_sendable(command, environment, seconds, output_bytes)
         result = await self._box.run(
@@ -173,23 +177,23 @@ class LentBox:
         )
 
     async def put(self, path: str, data: bytes, executable: bool = False) -> None:
-        """Writes a file as a command would, and makes missing folders. Raises OSError by its
-        number: PermissionError, IsADirectoryError and so on.
+        """Writes a file with the rights of a command, and makes missing folders. Raises the
+        OSError that Python would, such as PermissionError or IsADirectoryError.
         """
         with as_named(path):
             await self._box.put(self._inside(path), data, executable)
 
     async def get(self, path: str, most: int = READ_MB * MIB) -> bytes:
-        """Returns the content of a file. Raises OSError by its number: FileNotFoundError,
-        PermissionError, IsADirectoryError, and one with EFBIG for more than `most` bytes.
+        """Returns the content of a file. Raises the OSError that Python would, such as
+        FileNotFoundError, and one with EFBIG if the file has more than `most` bytes.
         """
         with as_named(path):
             return await self._box.get(self._inside(path), most)
 
     async def start(self, command: Command, *, environment: Mapping[str, str] | None = None) -> int:
-        """Starts a process that stays over commands, and returns its number. It runs only while the
-        box does something. Raises ValueError for more of them than a box may have, SettingsError as
-        `run`.
+        """Starts a process that outlives commands, and returns its number. It runs only while the
+        box runs a command or an exchange. Raises ValueError if the box already has as many as it
+        may have, SettingsError as `run` does.
         """
         require_sendable(command, environment)
         return await self._box.start(words_of(command), environment=environment)
@@ -197,9 +201,10 @@ class LentBox:
     async def exchange(
         self, number: int, data: bytes, *, seconds: float = 60.0, output_bytes: int = MIB
     ) -> Finished:
-        """Writes to such a process, and reads until it has written the end of a line, or for
-        `seconds`. After that time the cause is TIME, and the output is what it wrote so far. Raises
-        ValueError for one that was stopped, SettingsError for impossible numbers.
+        """Writes to the process `number`, and reads until it has written a line, for up to
+        `seconds`. If the time is up first, the cause is TIME, and the output is what it has written
+        so far. Raises ValueError for a process that was stopped, SettingsError for numbers that
+        cannot be used.
         """
         require_sendable((), None, seconds, output_bytes)
         result = await self._box.exchange(
@@ -210,8 +215,8 @@ class LentBox:
         )
 
     async def stop(self, number: int) -> None:
-        """Ends such a process, with all that it has started. Raises ValueError for one that was
-        stopped.
+        """Ends the process `number`, with all that it has started. Raises ValueError if it was
+        stopped already.
         """
         await self._box.stop(number)
 

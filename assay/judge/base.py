@@ -67,9 +67,10 @@ class AnyJudge(ABC):
         """End everything that was started."""
 
     async def run(self, job: Job) -> Execution:
-        """Judges one program. A task that cannot be judged gets UNJUDGED, with its cause and
-        reason, which is reported once. Raises DataError for what is no job, NotInstalledError where
-        the task needs a tool that is not there, SandboxError when the judge is broken.
+        """Judges one program. If the task cannot be judged, the verdict is UNJUDGED with a cause
+        and a reason, which is reported once. Raises DataError for an argument that is not a Job,
+        NotInstalledError if the task needs a tool that is not there, SandboxError if the judge is
+        broken.
         """
         require_job(job)
         try:
@@ -149,9 +150,10 @@ class LocalJudge(AnyJudge):
         self, program: str, stdin: str = "", seconds: float | None = None,
         language: str | Language = "python", folder: Folder | None = None,
     ) -> Run:  # fmt: skip
-        """Runs a program without a task, or a tool that is described like a language on it. It may
-        take `seconds` of wall time. It may take as many of CPU time, but not less than the usual
-        limit and not more than ten times that. Raises DataError, SandboxError.
+        """Runs a program without a task. `language` may also describe a tool that reads the
+        program. The program may take `seconds` of wall time, and as many of CPU time. The limit of
+        CPU time is never below the usual one, or above ten times that. Raises DataError,
+        SandboxError.
         """
 
     @abstractmethod

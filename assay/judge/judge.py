@@ -316,9 +316,9 @@ def judge_all(
     stop_early: bool = True, progress: Callable[[int, Execution], None] | None = None,
     allow_weak: bool = False, skip_refused: bool = False,
 ) -> list[Execution]:  # fmt: skip
-    """Judges many programs and waits, and calls `progress(index, execution)` as each ends. A task
-    that cannot be judged is UNJUDGED, and the others count. With `skip_refused` the same holds for
-    a task whose tool is not installed.
+    """Judges many programs and returns when all have ended. It calls `progress(index, execution)`
+    as each ends. If a task cannot be judged, its verdict is UNJUDGED, and the others are judged.
+    With `skip_refused` the same holds for a task whose tool is not installed.
 
     It may be called where an event loop runs, as in a notebook. The judge then runs in a thread of
     its own, and so does `progress`. Raises like Judge.

@@ -181,7 +181,7 @@ class PreparedTask:
         self.language = language_named(task.language)
         if len(set(map(family, task.checks))) > 1:
             raise DataError(
-                f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
+                f"task {task.id!r} has exchanges beside other checks; split it into two tasks"
             )
         try:
             self.total = sum(kind.count(check) for kind, check in self._kinds)

@@ -139,8 +139,8 @@ class ServicePool(AnyJudge):
             ]
             if differing:
                 raise SettingsError(
-                    f"its judge is another ({'; '.join(differing)}); start it with the limits of"
-                    " [judge], and with what is installed here"
+                    f"its judge differs from the run's ({'; '.join(differing)}); start it with the"
+                    " limits of [judge] and the packages that this machine has"
                 )
         except (LostError, SettingsError) as error:
             service.lose(str(error))

@@ -109,8 +109,8 @@ class Maker:
             modules = [end for name in sorted(names - {"__init__"}) for end in (name, f"{name}.py")]
             if place := await installed(box, await kind.spec_of(self._base), modules):
                 raise DataError(
-                    f"{self.name} is also where the policy can read it: {place}; give an"
-                    " --environment without it, or leave it out if pytest needs it"
+                    f"the policy could read the code of {self.name} without a bug in {place}; give"
+                    " an --environment without it, or drop the package if pytest needs it"
                 )
         seconds, first = await self._passing()
         if not seconds:
@@ -120,8 +120,8 @@ class Maker:
         steady = await self._steady(sorted(tests), runs)
         if not (passing := [test for test in steady if not self._is_timed(test)]):
             raise DataError(
-                f"no test of {self.name} passes in each of {runs} runs without measuring time; give"
-                " a package with others"
+                f"no test of {self.name} can be used: each fails in one of {runs} runs, or measures"
+                " time; give a package with other tests"
             )
         self._base = replace(self._base, fail_to_pass=tuple(passing))
         self._size = size_of(self._tree)

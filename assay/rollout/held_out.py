@@ -37,8 +37,9 @@ def hold_out(
             held_out[task.id] = replace(task, checks=tuple(task.checks[n] for n in sorted(numbers)))
     if count and not held_out:
         raise DataError(
-            f"tasks.held_out = {count}, but no task of {spec!r} has a check to spare: it needs two"
-            " or more that stand alone, one of them hidden; take another set, or leave it out"
+            f"tasks.held_out = {count}, but no task of {spec!r} has a check to spare: a task needs"
+            " two or more independent checks, one of them hidden; take another set, or leave the"
+            " setting out"
         )
     return paid, held_out
 

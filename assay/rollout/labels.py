@@ -41,9 +41,7 @@ def read_labels(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[l
     _require_both_labels(file, [sample.passed for sample in samples])
     others = _other_prompts(samples)
     if not others:
-        raise DataError(
-            f"{file} has rows of fewer than two prompts, and KTO compares them; add some"
-        )
+        raise DataError(f"{file} has fewer than two prompts, and KTO compares several; add rows")
     return [[sample, _behind(others[_prompt(sample)], sample)] for sample in samples]
 
 

@@ -16,7 +16,9 @@ from assay.tasks.rows import PublicSet, Row, warn_once
 from assay.types import Task, TestBench
 
 ICARUS = "version 11."
-"""Figures in bench/README.md are of this version; version 2 asks for 12, and 13 refuses benches."""
+"""The figures in docs/measured/public-sets.md are of this version. Version 2 of the set asks for
+12, and 13 refuses some benches.
+"""
 FILES = {
     "human": "v1/VerilogEval_Human", "machine": "v1/VerilogEval_Machine",
     "code_complete": "v2/dataset_code-complete-iccad2023", "spec_to_rtl": "v2/dataset_spec-to-rtl",
@@ -50,7 +52,8 @@ def warn_of_version() -> None:
         for version in language_named("verilog").versions():
             if ICARUS not in version:
                 warn_once(
-                    f"the figures in bench/README.md are for Icarus Verilog 11, not {version}"
+                    "the figures in docs/measured/public-sets.md are for Icarus Verilog 11, not"
+                    f" {version}"
                 )
 
 

@@ -73,7 +73,7 @@ def test_help_answers_in_under_a_second_without_loading_torch(words: list[str]) 
     took = time.monotonic() - start
     assert done.stdout.strip().endswith("False")
     assert "Usage" in done.stdout
-    assert took < 30, "a generous bound: the figure itself is in bench/README.md"
+    assert took < 30, "a generous bound: the figure itself is in docs/measured/learning.md"
 
 
 @pytest.mark.parametrize(
