@@ -17,6 +17,7 @@ from assay.algorithms.base import by_group
 from assay.distributed.empty import allocate, describe, tensors_of
 from assay.distributed.shards import safetensors_layout, shard_of, write_shards
 from assay.errors import ModelError, TrainingError
+from assay.policy.blocks import blocks_of
 from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
 from assay.policy.load_model import Policy, is_empty
 from assay.train.batch import to_batch
@@ -43,8 +44,8 @@ class ShardedRanks(Ranks):
     """Ranks that hold a shard of every weight each, and gather one block's weights at a time.
 
     `whole_policy`, on the leader alone, is the policy that engines load, and whose weights fill the
-    shards of an empty one. `hybrid` shards over the ranks of one machine, and every machine holds
-    all shards (HSDP).
+    shards of an empty one; they may be in host memory. `hybrid` shards over the ranks of one
+    machine, and every machine holds all shards (HSDP).
     """
 
     def __init__(self, whole_policy: Policy | None = None, *, hybrid: bool = False) -> None:
@@ -68,7 +69,6 @@ class ShardedRanks(Ranks):
         self.alone_from = alone_from(policy.model)
         self._require_shorter(0)
         self.view = View(policy.model, critic)
-        blocks = set(base._no_split_modules or ())
         quantized = {p for p in self.view.parameters() if not p.is_floating_point()}
         shape, names = (self.count // self.shards, self.shards), ("replicate", "shard")
         mesh = init_device_mesh(policy.device.type, shape, mesh_dim_names=names)
@@ -78,10 +78,9 @@ class ShardedRanks(Ranks):
             "ignored_params": quantized,
             "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32),
         }
-        for module in reversed(list(base.modules())):  # a block inside another first
-            if type(module).__name__ in blocks:
-                allocate(module, policy.device)
-                fully_shard(module, **options)
+        for block in reversed(blocks_of(policy.model)):  # one inside another first
+            allocate(block, policy.device)
+            fully_shard(block, **options)
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
         allocate(policy.model, policy.device)
@@ -150,12 +149,13 @@ class ShardedRanks(Ranks):
         return [updated[id(sample)] for sample in samples]
 
     def rounds(self, pieces: Sequence[T]) -> Iterator[T]:
-        """Gradients are reduced in the last round of the rank that has most. Before it they are
-        whole on each rank; `rank_memory` counts them.
+        """As many as the rank that has most. Each one's gradients are reduced block by block, and a
+        rank adds up those of its shards alone: `rank_memory` counts them. Machines that hold the
+        same shards add up theirs once, in the last round.
         """
         most = max(self._gathered(len(pieces)))
         for number in range(most):
-            self.view.set_requires_gradient_sync(number + 1 == most)
+            self.view.set_requires_all_reduce(number + 1 == most)
             if number < len(pieces):
                 yield pieces[number]
             else:

@@ -40,7 +40,7 @@ class Policy:
     chat: Chat
     """Encodes prompts and decodes completions."""
     device: torch.device
-    """The device that holds the model."""
+    """The device that computes. It holds the model, unless ranks keep a whole copy for servers."""
     pad_token: int
     """The id that pads sequences; always masked."""
     starts_as_base: bool = False

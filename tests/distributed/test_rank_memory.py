@@ -49,15 +49,16 @@ def test_a_rank_has_its_shard_of_weights_masters_and_moments() -> None:
     assert in_float32["master weights"] == 0
 
 
-def test_gradients_of_several_micro_batches_are_whole_and_in_float32() -> None:
+def test_between_micro_batches_a_rank_has_the_gradients_of_its_shard_alone() -> None:
     def gradients(several: bool) -> int:
         load = Load(4, TOKENS, several=several, checkpointed=False)
         return rank_memory(tensors(), load)["the head's backward pass"][GRADIENTS]
 
-    assert gradients(several=True) == 4 * (2 * BLOCK + ROOT)
+    quarter = 2 * BLOCK + ROOT
+    assert gradients(several=True) == quarter, "a quarter, four bytes each"
     assert gradients(several=False) == 0
     step = rank_memory(tensors(), Load(4, TOKENS, several=True, checkpointed=False))
-    assert step["the optimizer's step"][GRADIENTS] == 2 * BLOCK + ROOT, "a quarter, four bytes each"
+    assert step["the optimizer's step"][GRADIENTS] == quarter
 
 
 def test_one_process_shards_and_gathers_nothing() -> None:
