@@ -158,7 +158,8 @@ def planned_on(settings: RunSettings, gpus: Gpus, shapes: ModelShapes, longest: 
     sharing = min(ranks, PER_MACHINE) if settings.learner.hybrid_shard else ranks
     learning = Load(
         ranks, tokens, several=sequences * longest > ranks * tokens, shards=sharing,
-        checkpointed=settings.policy.gradient_checkpointing,
+        checkpointed=bool(settings.policy.gradient_checkpointing),
+        offloaded=settings.policy.gradient_checkpointing == "offload",
         reference=algorithm.needs_reference and not adapted, critic=algorithm.needs_critic,
         teacher=shapes.of(teacher).whole() if algorithm.teacher else 0,
         quantized=bool(settings.policy.quantize),
@@ -199,8 +200,8 @@ def _leader(
     start = beside | ({COPY: whole} if is_sharded else {})
     if is_sharded and generates_with_it(settings, algorithm):
         beside[COPY] = whole
-    learning = peak_of(moments) | beside | (cache if stale else {})
     idle = {name: size for name, size in peak_of(moments).items() if name in _between(moments)}
+    learning = peak_of(moments) | beside | (cache if stale else {})
     return peak_of({"start": start, "learning": learning, "generation": idle | beside | cache})
 
 
@@ -306,6 +307,7 @@ def _changes(planned: StageOnGpus) -> list[WayOut]:
     checkpoints = partial(_with_policy, values={"gradient_checkpointing": True})
     return [
         WayOut("recompute", "policy.gradient_checkpointing = true", checkpoints),
+        WayOut("recompute", "policy.gradient_checkpointing = 'offload'", _offloaded),
         WayOut("cut", f"learner.micro_batch_tokens = {longest}", partial(_cut, planned)),
         WayOut("wait", "rollout.max_staleness = 0", _synchronous),
         WayOut("spread", "learner.hybrid_shard = false", _over_all),
@@ -326,6 +328,13 @@ def _with_policy(
     if not absent:
         return None
     policy = PolicySettings.model_validate(settings.policy.model_dump() | absent)
+    return settings.model_copy(update={"policy": policy}), gpus
+
+
+def _offloaded(settings: RunSettings, gpus: Gpus) -> tuple[RunSettings, Gpus] | None:
+    if settings.policy.gradient_checkpointing == "offload":
+        return None
+    policy = settings.policy.model_copy(update={"gradient_checkpointing": "offload"})
     return settings.model_copy(update={"policy": policy}), gpus
 
 

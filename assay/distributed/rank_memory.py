@@ -40,6 +40,8 @@ class Load:
     """Whether a gradient step has more than one micro-batch."""
     checkpointed: bool
     """Whether activations are recomputed in the backward pass."""
+    offloaded: bool = False
+    """Whether what checkpoints keep is in host memory."""
     shards: int = 0
     """Over how many ranks weights are sharded; 0: over all."""
     reference: bool = False
@@ -202,13 +204,15 @@ def _moments_alone(model: ModelTensors, load: Load) -> dict[str, Parts]:
 
 
 def _activations(model: ModelTensors, load: Load) -> int:
-    """What all layers keep for the backward pass; with checkpoints the inputs of all, and what one
-    layer keeps while it is recomputed. Around them are the last norm's input, output and gradient.
+    """What all layers keep for the backward pass; with checkpoints the inputs of all, or of one
+    where they are offloaded, and what one layer keeps while it is recomputed. Around them are the
+    last norm's input, output and gradient.
     """
     layers, hidden = int(model.config.num_hidden_layers), int(model.config.hidden_size)
     inputs = hidden * load.tokens * model.size
     layer = _layer(model, load)
-    return 3 * inputs + (layers * inputs + layer if load.checkpointed else layers * layer)
+    checkpoints = (1 if load.offloaded else layers) * inputs
+    return 3 * inputs + (checkpoints + layer if load.checkpointed else layers * layer)
 
 
 def _layer(model: ModelTensors, load: Load) -> int:

@@ -68,14 +68,16 @@ def test_one_process_shards_and_gathers_nothing() -> None:
 
 
 def test_activations_grow_with_tokens_and_checkpoints_keep_one_layer() -> None:
-    def activations(tokens: int, checkpointed: bool) -> int:
-        load = Load(2, tokens, several=True, checkpointed=checkpointed)
+    def activations(tokens: int, checkpointed: bool, offloaded: bool = False) -> int:
+        load = Load(2, tokens, several=True, checkpointed=checkpointed, offloaded=offloaded)
         return rank_memory(tensors(), load)["the head's backward pass"]["activations"]
 
     # norms and projections keep 4 vectors, SwiGLU 3 of three times the width, attention 4 of 64
     layer = 4 * 64 + 3 * 192 + 4 * 64
     assert activations(TOKENS, checkpointed=False) == 2 * TOKENS * (2 * layer + 3 * 64)
     assert activations(2 * TOKENS, checkpointed=True) == 4 * TOKENS * (2 * 64 + layer + 3 * 64)
+    offloaded = activations(2 * TOKENS, checkpointed=True, offloaded=True)
+    assert offloaded == 4 * TOKENS * (64 + layer + 3 * 64), "of one layer, not of two"
 
 
 def test_adapters_alone_have_gradients_and_moments() -> None:
