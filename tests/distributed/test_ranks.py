@@ -137,6 +137,22 @@ def test_what_some_ranks_saved_others_continue(outcomes: Path, case: str, order:
     assert_equal(outcomes / order / case, outcomes / "1 then 1" / case)
 
 
+def test_ranks_that_stopped_and_went_on_have_the_bits_of_ranks_that_did_not(tmp_path: Path) -> None:
+    cases = "ppo", "grpo-lora", "ppo-bf16"
+    run(2, LEARN, f"{tmp_path}/at once", *(f"{case}-all" for case in cases))
+    run(2, LEARN, f"{tmp_path}/first", *cases)
+    run(2, LEARN, f"{tmp_path}/then", f"{tmp_path}/first", *cases)
+    for case in cases:
+        files = [*(tmp_path / "then" / case).rglob("*.safetensors")]
+        assert len(files) == 3
+        for file in files:
+            straight = tmp_path / "at once" / f"{case}-all"
+            expected = load_file(straight / file.relative_to(tmp_path / "then" / case))
+            tensors = load_file(file)
+            assert tensors.keys() == expected.keys()
+            assert all(torch.equal(tensors[name], expected[name]) for name in tensors), file
+
+
 def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
     kept = ("step", "loss", "learn/grad_norm", "reward/mean", "rollout/length")
     lines = (folder / "ranks" / stage / "metrics.jsonl").read_text().splitlines()
