@@ -2,9 +2,10 @@
 
     python -m bench.rank_equality MODEL [--ranks 2] [--steps 2] [--eps 1e-8]
 
-Each learns from the same samples of random tokens with GRPO, in float32, with all weights and with
-LoRA. AdamW divides a gradient by its size, so that where a gradient is nothing but rounding its
-sign decides on a whole step: with `--eps 1` it does not, and weights show gradients.
+One process with smaller micro-batches, which adds the same numbers in another order, is compared
+too. Each learns from the same samples of random tokens with GRPO, in float32, with all weights and
+with LoRA. AdamW divides a gradient by its size, so that where a gradient is nothing but rounding
+its sign decides on a whole step: with `--eps 1` it does not, and weights show gradients.
 """
 
 from __future__ import annotations
@@ -49,15 +50,17 @@ def samples_of(seed: int, count: int = 8) -> list[Sample]:
     return samples
 
 
-def learn(model: str, kind: str, steps: int, eps: float, out: Path) -> None:
+def learn(arguments: argparse.Namespace, kind: str, out: Path) -> None:
     """Some steps of this rank, or alone; writes numbers, weights and moments."""
     import torch.distributed as dist
 
     number, count = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    described = PolicySettings(model=model, device="cpu", dtype="float32", **KINDS[kind])
+    steps = arguments.steps
+    described = PolicySettings(model=arguments.model, device="cpu", dtype="float32", **KINDS[kind])
     settings = RunSettings.model_validate(
         {"algorithm": {"name": "grpo"}, "tasks": {"train": ["drills:train"]}, "steps": steps,
-         "optimizer": {"lr": LR, "eps": eps}, "learner": {"micro_batch_tokens": 100}}
+         "optimizer": {"lr": LR, "eps": arguments.eps},
+         "learner": {"micro_batch_tokens": arguments.budget}}
     )  # fmt: skip
     torch.manual_seed(0)
     whole = load_policy(described) if not number else None
@@ -84,20 +87,26 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--eps", type=float, default=1e-8)
+    parser.add_argument("--budget", type=int, default=100, help="tokens of a micro-batch")
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.out:
         _as_rank(arguments)
         return
-    print("| trained | ranks | weights | first moments, of the largest | loss | gradient's norm |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        "| trained | beside one process | weights | first moments, of the largest | loss | norm |"
+    )
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    half = ["--budget", str(arguments.budget // 2)]
+    others = {f"{arguments.ranks} ranks": (arguments.ranks, []), "smaller micro-batches": (1, half)}
     with TemporaryDirectory() as name:
-        for ranks in (1, arguments.ranks):
-            _run(ranks, Path(name) / str(ranks), sys.argv[1:])
-        for kind in KINDS:
-            alone, many = (Path(name) / str(ranks) / kind for ranks in (1, arguments.ranks))
-            cells = " | ".join(f"{gap:.1e}" for gap in distances(alone, many))
-            print(f"| {kind} | {arguments.ranks} | {cells} |", flush=True)
+        _run(1, Path(name) / "alone", sys.argv[1:])
+        for label, (ranks, more) in others.items():
+            _run(ranks, Path(name) / label, [*sys.argv[1:], *more])
+            for kind in KINDS:
+                gaps = distances(Path(name) / "alone" / kind, Path(name) / label / kind)
+                cells = " | ".join(f"{gap:.1e}" for gap in gaps)
+                print(f"| {kind} | {label} | {cells} |", flush=True)
 
 
 def _as_rank(arguments: argparse.Namespace) -> None:
@@ -108,7 +117,7 @@ def _as_rank(arguments: argparse.Namespace) -> None:
         dist.init_process_group("gloo")
     for kind in KINDS:
         (out := arguments.out / kind).mkdir(parents=True, exist_ok=True)
-        learn(arguments.model, kind, arguments.steps, arguments.eps, out)
+        learn(arguments, kind, out)
     if "WORLD_SIZE" in os.environ:
         dist.destroy_process_group()
 
