@@ -147,6 +147,8 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.plan --first
 	$(BIN)/python -m bench.rank_memory
+	$(BIN)/python -m bench.rank_memory --ranks 4 --size 5M
+	$(BIN)/python -m bench.rank_equality $(MODEL)
 	$(BIN)/python -m bench.recipe recipes/laptop.toml --steps 2 --limit 2
 	$(BIN)/python -m bench.agent --model $(MODEL)
 	$(BIN)/python -m bench.gpu_hour --dry

@@ -1,4 +1,5 @@
-"""The peak memory of learner ranks: as `assay plan --gpus` computes it, and as it is measured.
+"""The peak memory of learner ranks: as `assay plan --gpus` computes it, and as it is measured,
+beside that of torch's own example of FSDP2 with the same model.
 
     python -m bench.rank_memory [--size 5M 30M 80M] [--case full checkpointed lora one] [--ranks 2]
 
@@ -18,7 +19,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,8 +51,10 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536",
                "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}  # fmt: skip
 
 
-def build(size: str, case: str, *, empty: bool) -> Policy:
-    """A model of random weights, or without weights, as a policy without a tokenizer."""
+def build(size: str, case: str, *, empty: bool, plain: bool = False) -> Policy:
+    """A model of random weights, or without weights, as a policy without a tokenizer. A `plain` one
+    has transformers' own layers.
+    """
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -61,7 +64,8 @@ def build(size: str, case: str, *, empty: bool) -> Policy:
     with torch.device("meta" if empty else "cpu"):
         model: Any = Qwen2ForCausalLM(config)
     model = with_adapter(model, None, LoraSettings(rank=8) if case == "lora" else None)
-    use_efficient_layers(model)
+    if not plain:
+        use_efficient_layers(model)
     if case == "checkpointed":
         enable_gradient_checkpointing(model)
     chat: Any = None
@@ -96,6 +100,18 @@ def learn(size: str, case: str, number: int, ranks: int) -> None:
         learner.step(samples_of(size, case, ranks), step)
 
 
+def learn_as_example(size: str, case: str, number: int, ranks: int) -> None:
+    """The same steps by torch's own example."""
+    from bench import fsdp2
+
+    samples = samples_of(size, case, ranks)[number::ranks]
+    tokens = [torch.tensor([list(sample.tokens)]) for sample in samples]
+    fsdp2.learn(build(size, case, empty=True, plain=True).model, tokens, STEPS)
+
+
+LEARNERS = {"assay": learn, "example": learn_as_example}
+
+
 def computed(size: str, case: str, ranks: int) -> list[int]:
     """The peak of each rank by the arithmetic; the first has the whole copy too."""
     model = ModelTensors(build(size, case, empty=True).model)
@@ -106,7 +122,7 @@ def computed(size: str, case: str, ranks: int) -> list[int]:
     return [peak + (model.whole() if ranks > 1 else 0), *[peak] * (ranks - 1)]
 
 
-def measure(out: Path, sizes: Sequence[str], cases: Sequence[str]) -> None:
+def measure(out: Path, sizes: Sequence[str], cases: Sequence[str], learner: str) -> None:
     """What one rank takes of each size and case, as torchrun starts it."""
     import torch.distributed as dist
 
@@ -116,47 +132,45 @@ def measure(out: Path, sizes: Sequence[str], cases: Sequence[str]) -> None:
         dist.init_process_group("gloo")
     memory, trim = DeviceMemory(torch.device("cpu")), ctypes.CDLL(None).malloc_trim
     for case in cases:
-        learn("tiny", case, number, ranks)
+        LEARNERS[learner]("tiny", case, number, ranks)
     for size in sizes:
         for case in cases:
             gc.collect()
             trim(0)
             memory.reset_peak()
             before = memory.used
-            learn(size, case, number, ranks)
+            LEARNERS[learner](size, case, number, ranks)
             file = out / f"{size}-{case}-{number}.json"
             file.write_text(json.dumps(memory.peak - before))
     if ranks > 1:
         dist.destroy_process_group()
 
 
-def measured(folder: Path, sizes: Sequence[str], cases: Sequence[str], ranks: int) -> None:
-    """Have ranks write their peaks to the folder."""
+def measured(
+    sizes: Sequence[str], cases: Sequence[str], ranks: int, learner: str = "assay"
+) -> dict[tuple[str, str, int], int]:
+    """The peaks of such ranks in bytes, by size, case and rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     many = ["torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port, "-m"]
     start = many if ranks > 1 else []
-    words = ["--measure", str(folder), "--size", *sizes, "--case", *cases]
-    command = [sys.executable, "-m", *start, "bench.rank_memory", *words]
-    done = subprocess.run(
-        command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr[-4000:])
-
-
-def compare(
-    sizes: Sequence[str], cases: Sequence[str], ranks: int
-) -> Iterator[tuple[str, str, int, int, int]]:
-    """Each size, case and rank, with the bytes that are computed and those that are measured."""
-    with TemporaryDirectory() as name:
-        measured(Path(name), sizes, cases, ranks)
-        for size in sizes:
-            for case in cases:
-                for rank, peak in enumerate(computed(size, case, ranks)):
-                    file = Path(name) / f"{size}-{case}-{rank}.json"
-                    yield size, case, rank, peak, int(json.loads(file.read_text()))
+    with TemporaryDirectory() as folder:
+        words = ["--measure", folder, learner, "--size", *sizes, "--case", *cases]
+        command = [sys.executable, "-m", *start, "bench.rank_memory", *words]
+        done = subprocess.run(
+            command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(done.stderr[-4000:])
+        return {
+            (size, case, rank): int(
+                json.loads((Path(folder) / f"{size}-{case}-{rank}.json").read_text())
+            )
+            for size in sizes
+            for case in cases
+            for rank in range(ranks)
+        }
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -164,17 +178,23 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", choices=SHAPES, nargs="+", default=["5M", "30M", "80M"])
     parser.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.measure:
-        measure(arguments.measure, arguments.size, arguments.case)
+        out, learner = arguments.measure
+        measure(Path(out), arguments.size, arguments.case, learner)
         return
-    print("| model | case | rank | computed, MB | measured, MB | difference |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |")
-    rows = compare(arguments.size, arguments.case, arguments.ranks)
-    for size, case, rank, computed, measured in rows:
-        row = f"{computed / 1e6:.0f} | {measured / 1e6:.0f} | {computed / measured - 1:+.1%}"
-        print(f"| {size} | {case} | {rank} | {row} |", flush=True)
+    sizes, cases, ranks = arguments.size, arguments.case, arguments.ranks
+    print("| model | case | rank | computed, MB | measured, MB | difference | example, MB |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for size in sizes:
+        for case in cases:
+            ours, theirs = (measured([size], [case], ranks, name) for name in LEARNERS)
+            for rank, peak in enumerate(computed(size, case, ranks)):
+                each = ours[size, case, rank]
+                row = f"{peak / 1e6:.0f} | {each / 1e6:.0f} | {peak / each - 1:+.1%}"
+                beside = f"{theirs[size, case, rank] / 1e6:.0f}"
+                print(f"| {size} | {case} | {rank} | {row} | {beside} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ MODULES = {
     "extract": "fences thoughts statements call_formats edits",
     "policy": "onednn lora adapters checkpoints tokenizer gguf_header gguf source tiny"
     " template_process call_style rendering"
-    " turn_ends local_template chat layers head packed forward load_model classifier critic"
+    " turn_ends local_template chat layers head packed forward blocks load_model classifier critic"
     " reference teacher",
     "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"
     " page_server single_page",

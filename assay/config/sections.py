@@ -64,9 +64,9 @@ class PolicySettings(Section):
     quantize: Literal["nf4"] | None = None
     """Quantize the frozen weights to 4 bits (QLoRA) with bitsandbytes. Needs `lora`, or an adapter
     as `model`, and `pip install -e '.[quant]'`."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool | Literal["offload"] = False
     """Recompute activations in the backward pass: less memory, a third more time, the same
-    results."""
+    results. `offload` moves what is left of them, each layer's input, to host memory."""
     device: str = "auto"
     """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1`."""
     trust_remote_code: bool = False

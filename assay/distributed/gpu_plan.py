@@ -28,6 +28,7 @@ from assay.distributed.rank_memory import (
     rank_memory,
 )
 from assay.distributed.server_memory import SERVER_RESERVE, ServerMemory, server_memory
+from assay.distributed.whole_copy import generates, generates_with_it, overlaps
 from assay.engines.vllm.server import MAX_NUM_SEQS, bytes_per_token
 from assay.errors import SettingsError
 from assay.policy.load_model import empty_model, is_adapted, require_adapter
@@ -157,7 +158,8 @@ def planned_on(settings: RunSettings, gpus: Gpus, shapes: ModelShapes, longest: 
     sharing = min(ranks, PER_MACHINE) if settings.learner.hybrid_shard else ranks
     learning = Load(
         ranks, tokens, several=sequences * longest > ranks * tokens, shards=sharing,
-        checkpointed=settings.policy.gradient_checkpointing,
+        checkpointed=bool(settings.policy.gradient_checkpointing),
+        offloaded=settings.policy.gradient_checkpointing == "offload",
         reference=algorithm.needs_reference and not adapted, critic=algorithm.needs_critic,
         teacher=shapes.of(teacher).whole() if algorithm.teacher else 0,
         quantized=bool(settings.policy.quantize),
@@ -180,23 +182,27 @@ def _leader(
     settings: RunSettings, algorithm: Algorithm, model: ModelTensors, moments: dict[str, Parts],
     server: ServerMemory | None, *, is_sharded: bool,
 ) -> Parts:  # fmt: skip
-    """The parts of rank 0, which has a whole copy of the weights beside its shards, and generates
-    where the engine is in its process: while it learns if rollouts are stale, else before.
+    """The parts of rank 0. It loads the whole weights before ranks shard them, and keeps them where
+    the engine computes with them. An engine in its process generates while it learns if rollouts
+    are stale, else before.
     """
     engine, whole = settings.engine, model.whole(bool(settings.policy.quantize))
-    overlaps = settings.rollout.max_staleness > 0 and algorithm.learns_from == "rollouts"
-    beside = {COPY: whole} if is_sharded else {}
+    stale = overlaps(settings, algorithm)
+    beside: Parts = {}
     cache: Parts = {}
-    if _generates(settings, algorithm) and engine.kind.in_process:
+    if generates(settings, algorithm) and engine.kind.in_process:
         dtype = "float32" if model.size == 4 and engine.dtype == "policy" else "bfloat16"
         cache = {KV_CACHE: engine.kv_cache_tokens * bytes_per_token(model.config, dtype)}
-        if engine.copies_policy(overlaps):
+        if engine.copies_policy(stale):
             beside[ENGINE_COPY] = whole // (2 if model.size == 4 and dtype == "bfloat16" else 1)
     if server and not engine.servers and not engine.gpus:
         beside[SERVER] = server.weights + server.kv_cache + SERVER_RESERVE
+    start = beside | ({COPY: whole} if is_sharded else {})
+    if is_sharded and generates_with_it(settings, algorithm):
+        beside[COPY] = whole
     idle = {name: size for name, size in peak_of(moments).items() if name in _between(moments)}
-    learning = peak_of(moments) | beside | (cache if overlaps else {})
-    return peak_of({"learning": learning, "generation": idle | beside | cache})
+    learning = peak_of(moments) | beside | (cache if stale else {})
+    return peak_of({"start": start, "learning": learning, "generation": idle | beside | cache})
 
 
 def _between(moments: dict[str, Parts]) -> set[str]:
@@ -212,11 +218,7 @@ def _ranks(settings: RunSettings, gpus: Gpus) -> int:
 
 
 def _has_servers(settings: RunSettings, algorithm: Algorithm) -> bool:
-    return _generates(settings, algorithm) and settings.engine.name == "vllm"
-
-
-def _generates(settings: RunSettings, algorithm: Algorithm) -> bool:
-    return algorithm.learns_from == "rollouts" or settings.evaluate is not None
+    return generates(settings, algorithm) and settings.engine.name == "vllm"
 
 
 def _rows(settings: RunSettings, algorithm: Algorithm) -> int:
@@ -305,6 +307,7 @@ def _changes(planned: StageOnGpus) -> list[WayOut]:
     checkpoints = partial(_with_policy, values={"gradient_checkpointing": True})
     return [
         WayOut("recompute", "policy.gradient_checkpointing = true", checkpoints),
+        WayOut("recompute", "policy.gradient_checkpointing = 'offload'", _offloaded),
         WayOut("cut", f"learner.micro_batch_tokens = {longest}", partial(_cut, planned)),
         WayOut("wait", "rollout.max_staleness = 0", _synchronous),
         WayOut("spread", "learner.hybrid_shard = false", _over_all),
@@ -325,6 +328,13 @@ def _with_policy(
     if not absent:
         return None
     policy = PolicySettings.model_validate(settings.policy.model_dump() | absent)
+    return settings.model_copy(update={"policy": policy}), gpus
+
+
+def _offloaded(settings: RunSettings, gpus: Gpus) -> tuple[RunSettings, Gpus] | None:
+    if settings.policy.gradient_checkpointing == "offload":
+        return None
+    policy = settings.policy.model_copy(update={"gradient_checkpointing": "offload"})
     return settings.model_copy(update={"policy": policy}), gpus
 
 

@@ -4,7 +4,7 @@ learn with it. The leader sends each call of its learner's to all; all make it.
 | | leader (rank 0) | follower |
 |---|---|---|
 | runs | stages, rollouts, judge, files | `follow` |
-| holds | its shard, and whole weights for the engine | its shard |
+| holds | its shard; in host memory, whole weights for servers | its shard |
 | ends | when its work is done | when the leader says so or is gone |
 """
 
@@ -30,6 +30,7 @@ from torch.distributed.rendezvous import rendezvous
 from assay.algorithms import Algorithm, algorithms
 from assay.config.sections import RunSettings
 from assay.distributed.sharded import ShardedRanks
+from assay.distributed.whole_copy import generates_with_it, to_host
 from assay.errors import AssayError, MachineError
 from assay.maths.seeds import derive
 from assay.policy.forward import tried_layouts
@@ -239,6 +240,8 @@ def _open(
             policy = load_policy(settings.policy, empty=True)
         if whole:
             tried_layouts(whole.model)
+            if not generates_with_it(settings, algorithm):
+                to_host(whole)
     except Exception as raised:  # noqa: BLE001  raised again on all ranks
         error = raised
     job.agree(error)

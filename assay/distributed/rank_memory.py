@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.policy.blocks import blocks_of
 from assay.policy.critic import Critic
 from assay.policy.forward import unwrap_model
 from assay.policy.head import head_bytes
@@ -39,6 +40,8 @@ class Load:
     """Whether a gradient step has more than one micro-batch."""
     checkpointed: bool
     """Whether activations are recomputed in the backward pass."""
+    offloaded: bool = False
+    """Whether what checkpoints keep is in host memory."""
     shards: int = 0
     """Over how many ranks weights are sharded; 0: over all."""
     reference: bool = False
@@ -64,10 +67,8 @@ class ModelTensors:
 
     def __init__(self, model: Any) -> None:
         base = unwrap_model(model)
-        names = set(base._no_split_modules or ())
-        modules = [module for module in base.modules() if type(module).__name__ in names]
         self.config = base.config.get_text_config()
-        self.blocks = [list(module.parameters()) for module in modules]
+        self.blocks = [list(module.parameters()) for module in blocks_of(model)]
         inside = {id(tensor) for block in self.blocks for tensor in block}
         self.all: list[Tensor] = list(model.parameters())
         self.root = [tensor for tensor in self.all if id(tensor) not in inside]
@@ -145,42 +146,41 @@ def _kept(model: ModelTensors, load: Load) -> Parts:
 
 
 def _moments_of_rank(model: ModelTensors, load: Load) -> dict[str, Parts]:
-    """Between micro-batches FSDP keeps gradients whole, in float32 (`ShardedRanks.rounds`). In the
-    last one it reduces them block by block, from the last block to the first; the root comes last.
-    The root stays gathered through a whole pass. In the backward pass the next block is gathered
-    while one works, and a gathering holds its weights twice for a moment.
+    """Each micro-batch's gradients are reduced block by block, from the last block to the first;
+    the root comes last. The shards of the sum of those before stay. The root stays gathered through
+    a whole pass. In the backward pass the next block is gathered while one works, and a gathering
+    holds its weights twice for a moment.
     """
     trained, root = ([t for t in tensors if t.requires_grad] for tensors in (model.all, model.root))
     block = [tensor for tensor in model.largest if tensor.requires_grad]
-    whole = FLOAT32 * numbers(trained) if load.several else 0
     of_root, of_block = model.gathered(model.root, load), model.gathered(model.largest, load)
     head = head_bytes(load.tokens, model.head, load.device)
     of_head = model.head.nbytes if model.head.requires_grad else 0
-    # Gradients in float32 go into the whole ones at once, others when their block is done.
-    fresh = 0 if load.several and model.size == FLOAT32 else of_head + bytes_in(block)
-    fresh += 2 * FLOAT32 * numbers(block)  # the buffer that is reduced, and the library's copy
+    # A block's own gradients, the buffer that is reduced, and the library's copy of it.
+    fresh = of_head + bytes_in(block) + 2 * FLOAT32 * numbers(block)
     shards = FLOAT32 * sum(in_shard(tensor, load.each) for tensor in trained)
     root_shards = FLOAT32 * sum(in_shard(tensor, load.each) for tensor in root)
-    of_blocks, summed = shards - root_shards, FLOAT32 * numbers(root)
+    before = shards if load.several else 0
+    of_blocks = shards if load.several else shards - root_shards
     return {
         "the head's backward pass": {
-            GRADIENTS: whole,
+            GRADIENTS: before,
             ACTIVATIONS: _activations(model, load),
             GATHERED: of_root,
             HEAD: max(head, of_root),
         },
         "the last block's backward pass": {
-            GRADIENTS: whole + fresh,
+            GRADIENTS: before + fresh,
             ACTIVATIONS: _activations(model, load) + _passing(model, load),
             GATHERED: of_root + 2 * of_block,
         },
         "the first block's backward pass": {
-            GRADIENTS: of_blocks + (summed if load.several else 0) + fresh,
+            GRADIENTS: of_blocks + fresh,
             ACTIVATIONS: _layer(model, load) + _passing(model, load),
             GATHERED: of_root + 2 * of_block,
         },
         "the reduction of the rest": {
-            GRADIENTS: of_blocks + 2 * summed + root_shards, GATHERED: of_root
+            GRADIENTS: of_blocks + 2 * FLOAT32 * numbers(root) + root_shards, GATHERED: of_root
         },
         "the optimizer's step": {GRADIENTS: shards},
     }  # fmt: skip
@@ -204,13 +204,15 @@ def _moments_alone(model: ModelTensors, load: Load) -> dict[str, Parts]:
 
 
 def _activations(model: ModelTensors, load: Load) -> int:
-    """What all layers keep for the backward pass; with checkpoints the inputs of all, and what one
-    layer keeps while it is recomputed. Around them are the last norm's input, output and gradient.
+    """What all layers keep for the backward pass; with checkpoints the inputs of all, or of one
+    where they are offloaded, and what one layer keeps while it is recomputed. Around them are the
+    last norm's input, output and gradient.
     """
     layers, hidden = int(model.config.num_hidden_layers), int(model.config.hidden_size)
     inputs = hidden * load.tokens * model.size
     layer = _layer(model, load)
-    return 3 * inputs + (layers * inputs + layer if load.checkpointed else layers * layer)
+    checkpoints = (1 if load.offloaded else layers) * inputs
+    return 3 * inputs + (checkpoints + layer if load.checkpointed else layers * layer)
 
 
 def _layer(model: ModelTensors, load: Load) -> int:

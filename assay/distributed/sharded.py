@@ -1,5 +1,6 @@
 """Weights in shards (FSDP2) over the ranks of a job or of a machine, and samples in shares."""
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -17,6 +18,7 @@ from assay.algorithms.base import by_group
 from assay.distributed.empty import allocate, describe, tensors_of
 from assay.distributed.shards import safetensors_layout, shard_of, write_shards
 from assay.errors import ModelError, TrainingError
+from assay.policy.blocks import blocks_of
 from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
 from assay.policy.load_model import Policy, is_empty
 from assay.train.batch import to_batch
@@ -43,8 +45,8 @@ class ShardedRanks(Ranks):
     """Ranks that hold a shard of every weight each, and gather one block's weights at a time.
 
     `whole_policy`, on the leader alone, is the policy that engines load, and whose weights fill the
-    shards of an empty one. `hybrid` shards over the ranks of one machine, and every machine holds
-    all shards (HSDP).
+    shards of an empty one; they may be in host memory. `hybrid` shards over the ranks of one
+    machine, and every machine holds all shards (HSDP).
     """
 
     def __init__(self, whole_policy: Policy | None = None, *, hybrid: bool = False) -> None:
@@ -68,7 +70,6 @@ class ShardedRanks(Ranks):
         self.alone_from = alone_from(policy.model)
         self._require_shorter(0)
         self.view = View(policy.model, critic)
-        blocks = set(base._no_split_modules or ())
         quantized = {p for p in self.view.parameters() if not p.is_floating_point()}
         shape, names = (self.count // self.shards, self.shards), ("replicate", "shard")
         mesh = init_device_mesh(policy.device.type, shape, mesh_dim_names=names)
@@ -78,10 +79,9 @@ class ShardedRanks(Ranks):
             "ignored_params": quantized,
             "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32),
         }
-        for module in reversed(list(base.modules())):  # a block inside another first
-            if type(module).__name__ in blocks:
-                allocate(module, policy.device)
-                fully_shard(module, **options)
+        for block in reversed(blocks_of(policy.model)):  # one inside another first
+            allocate(block, policy.device)
+            fully_shard(block, **options)
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
         allocate(policy.model, policy.device)
@@ -114,10 +114,12 @@ class ShardedRanks(Ranks):
         """Through the view, with the same model."""
         return ModelOutput(*self.view(batch, *options, **keywords))
 
-    def share(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The longest group first, each to the rank with the fewest tokens so far."""
+    def share(self, samples: Sequence[Sample], *, whole_groups: bool = False) -> list[Sample]:
+        """The longest part first, each to the rank with the fewest tokens so far. A group that has
+        more than an even share of all tokens is cut into parts, unless `whole_groups` are needed.
+        """
         self._require_shorter(max((len(sample.tokens) for sample in samples), default=0))
-        return self._shares(samples)[self.number]
+        return self._shares(samples, whole_groups)[self.number]
 
     def _require_shorter(self, longest: int) -> None:
         """Alone, sequences would be more passes through the model on one rank than on another."""
@@ -127,35 +129,41 @@ class ShardedRanks(Ranks):
                 " its batch, and ranks need batches; train in one process, without torchrun"
             )
 
-    def _shares(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+    def _shares(self, samples: Sequence[Sample], whole_groups: bool) -> list[list[Sample]]:
         shares: list[list[Sample]] = [[] for _ in range(self.count)]
         sizes = [0] * self.count
-        groups = [
-            (sum(len(sample.tokens) for sample in group), group) for group in by_group(samples)
-        ]
-        for size, group in sorted(groups, key=lambda sized: -sized[0]):
+        groups = by_group(samples)
+        if not whole_groups:
+            even = tokens_in(samples) / self.count
+            groups = [part for group in groups for part in parts_of(group, even)]
+        for size, group in sorted(
+            ((tokens_in(group), group) for group in groups), key=lambda sized: -sized[0]
+        ):
             least = sizes.index(min(sizes))
             sizes[least] += size
             shares[least] += group
         return shares
 
-    def union(self, samples: Sequence[Sample], share: Sequence[Sample]) -> list[Sample]:
+    def union(
+        self, samples: Sequence[Sample], share: Sequence[Sample], *, whole_groups: bool = False
+    ) -> list[Sample]:
         """Every rank sends its share to all."""
-        shares = zip(self._shares(samples), self._gathered(list(share)), strict=True)
+        shares = self._shares(samples, whole_groups)
         updated = {
             id(sample): new
-            for before, after in shares
+            for before, after in zip(shares, self._gathered(list(share)), strict=True)
             for sample, new in zip(before, after, strict=True)
         }
         return [updated[id(sample)] for sample in samples]
 
     def rounds(self, pieces: Sequence[T]) -> Iterator[T]:
-        """Gradients are reduced in the last round of the rank that has most. Before it they are
-        whole on each rank; `rank_memory` counts them.
+        """As many as the rank that has most. Each one's gradients are reduced block by block, and a
+        rank adds up those of its shards alone: `rank_memory` counts them. Machines that hold the
+        same shards add up theirs once, in the last round.
         """
         most = max(self._gathered(len(pieces)))
         for number in range(most):
-            self.view.set_requires_gradient_sync(number + 1 == most)
+            self.view.set_requires_all_reduce(number + 1 == most)
             if number < len(pieces):
                 yield pieces[number]
             else:
@@ -229,6 +237,26 @@ class ShardedRanks(Ranks):
         values: list[Any] = [None] * self.count
         dist.all_gather_object(values, value)
         return values
+
+
+def tokens_in(samples: Sequence[Sample]) -> int:
+    """The sum of their lengths."""
+    return sum(len(sample.tokens) for sample in samples)
+
+
+def parts_of(group: Sequence[Sample], most: float) -> Iterator[list[Sample]]:
+    """The group, or where it has more than `most` tokens the fewest runs of about equal length that
+    may have so many. Samples of one prompt stay side by side: in a micro-batch they share it.
+    """
+    size = tokens_in(group)
+    count = math.ceil(size / most) if most else 1
+    runs: list[list[Sample]] = [[] for _ in range(count)]
+    before = 0
+    for sample in group:
+        middle = before + len(sample.tokens) / 2
+        runs[int(count * middle / size)].append(sample)
+        before += len(sample.tokens)
+    yield from filter(None, runs)
 
 
 def _on_cpu(batch: Batch) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import save_on_cpu
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
@@ -40,7 +41,7 @@ class Policy:
     chat: Chat
     """Encodes prompts and decodes completions."""
     device: torch.device
-    """The device that holds the model."""
+    """The device that computes. It holds the model, unless ranks keep a whole copy for servers."""
     pad_token: int
     """The id that pads sequences; always masked."""
     starts_as_base: bool = False
@@ -137,7 +138,9 @@ def load_policy(
         if settings.float32_lm_head:
             _compute_head_in_float32(model)
         if settings.gradient_checkpointing:
-            enable_gradient_checkpointing(model)
+            enable_gradient_checkpointing(
+                model, offload=settings.gradient_checkpointing == "offload"
+            )
     eos = model.generation_config.eos_token_id
     stops = eos if isinstance(eos, list) else [] if eos is None else [eos]
     chat = open_chat(tokenizer, settings.chat, stops)
@@ -314,9 +317,9 @@ def _float32_head(head: Any, hidden: Tensor) -> Tensor:
     return linear(hidden.float(), head.weight.float(), None if bias is None else bias.float())
 
 
-def enable_gradient_checkpointing(model: Any) -> None:
-    """Gradient checkpointing. transformers' own works only in training mode, but RL trains in eval
-    mode, without dropout.
+def enable_gradient_checkpointing(model: Any, *, offload: bool = False) -> None:
+    """Gradient checkpointing; `offload` keeps the inputs of blocks in host memory. transformers'
+    own works only in training mode, but RL trains in eval mode, without dropout.
 
     Raises ModelError for a model whose blocks are not marked as checkpointable.
     """
@@ -330,8 +333,14 @@ def enable_gradient_checkpointing(model: Any) -> None:
             f"{type(model).__name__} does not support gradient checkpointing; leave"
             " policy.gradient_checkpointing out"
         )
+    run = _offloaded_block if offload else _checkpointed_block
     for block in blocks:
-        block.forward = partial(_checkpointed_block, block.forward)
+        block.forward = partial(run, block.forward)
+
+
+def _offloaded_block(forward: Any, *inputs: Any, **keywords: Any) -> Any:
+    with save_on_cpu(pin_memory=torch.cuda.is_available()):  # a checkpoint saves inputs alone
+        return _checkpointed_block(forward, *inputs, **keywords)
 
 
 def _checkpointed_block(forward: Any, *inputs: Any, **keywords: Any) -> Any:

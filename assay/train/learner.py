@@ -84,8 +84,8 @@ class Learner:
         try:
             first = self.algorithm.needs_logprobs_first
             if first:
-                share = self._add_logprobs(self.ranks.share(samples))
-                samples = self.ranks.union(samples, share)
+                share = self._add_logprobs(self._share(samples))
+                samples = self.ranks.union(samples, share, whole_groups=self.algorithm.whole_groups)
             estimated = self.learned_from = self.algorithm.compute_advantages(samples)
             parts = self._minibatches(estimated, step)
             numbers = self._learn(parts, step) or self._without_gradient(estimated)
@@ -146,8 +146,11 @@ class Learner:
             for part in weighted
         ]
 
+    def _share(self, samples: Sequence[Sample]) -> list[Sample]:
+        return self.ranks.share(samples, whole_groups=self.algorithm.whole_groups)
+
     def _learn(self, parts: Sequence[Sequence[Sample]], step: int) -> Metrics:
-        shares = [self.ranks.share(part) for part in parts if part]
+        shares = [self._share(part) for part in parts if part]
         if not self.algorithm.needs_logprobs_first:
             shares = [self._add_logprobs(part) for part in shares]
         steps: list[Metrics] = []
@@ -161,7 +164,7 @@ class Learner:
         pass of one micro-batch on each rank.
         """
         self.policy.model.eval()
-        share = self.ranks.share([sample for sample in samples if sample.trained_tokens])
+        share = self._share([sample for sample in samples if sample.trained_tokens])
         rows: list[Metrics] = []
         for piece in self.ranks.rounds(self._micro_batches(share)[:1]):
             batch = self._batch(piece)

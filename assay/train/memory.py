@@ -78,7 +78,7 @@ def micro_batch_tokens_in(
     """The same for a share of so many bytes.
 
     A layer keeps some 8 vectors of its hidden size, and 4 of its inner size; with gradient
-    checkpointing one, and one layer at a time keeps all.
+    checkpointing one, or none where that is offloaded, and one layer at a time keeps all.
     """
     if settings.learner.micro_batch_tokens:
         return settings.learner.micro_batch_tokens
@@ -86,7 +86,8 @@ def micro_batch_tokens_in(
     hidden, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     inside = 8 * hidden + 4 * (inner if isinstance(inner, int) else max(inner))
-    values = layers * hidden + inside if checkpointed else layers * inside
+    left = hidden if checkpointed == "offload" else layers * hidden
+    values = left + inside if checkpointed else layers * inside
     fitting = memory // (values * dtype.itemsize)
     return int(min(MOST_TOKENS, max(LEAST_TOKENS, fitting // LEAST_TOKENS * LEAST_TOKENS)))
 

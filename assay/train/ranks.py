@@ -43,15 +43,18 @@ class Ranks:
         """As `policy.forward.forward`, of a sharded model."""
         return forward(model, batch, *options, **keywords)
 
-    def share(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples that this rank learns from: whole groups, as many tokens as the others.
+    def share(self, samples: Sequence[Sample], *, whole_groups: bool = False) -> list[Sample]:
+        """The samples that this rank learns from, about as many tokens as the others.
+        `whole_groups`: no group is cut.
 
         Raises TrainingError for samples that ranks cannot learn from together.
         """
         return list(samples)
 
-    def union(self, samples: Sequence[Sample], share: Sequence[Sample]) -> list[Sample]:
-        """The samples in order, with what every rank has computed of its share."""
+    def union(
+        self, samples: Sequence[Sample], share: Sequence[Sample], *, whole_groups: bool = False
+    ) -> list[Sample]:
+        """The samples in order, with what every rank has computed of its share of them."""
         return list(share)
 
     def rounds(self, pieces: Sequence[T]) -> Iterable[T]:

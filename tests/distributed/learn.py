@@ -37,11 +37,11 @@ STEPS = 2
 def learn(
     case: str, model: str, hybrid: bool | None, leads: bool, out: Path, start: Path | None
 ) -> None:  # fmt: skip
-    """Two steps from the start, or two more from the files in `start`."""
+    """Two steps, or two more from the files in `start`; with `all` in its name four at once."""
     name, *how = case.split("-")
     changes = {"optimizer": {"lr": 1e-2, "eps": 1.0}, "learner": {"micro_batch_tokens": 60}}
     torch.manual_seed(0)
-    adapted: dict[str, Any] = {"lora": {"rank": 4}} if how else {}
+    adapted: dict[str, Any] = {"lora": {"rank": 4}} if {"lora", "nf4"} & {*how} else {}
     adapted |= {"quantize": "nf4"} if "nf4" in how else {}
     adapted = {"dtype": "bfloat16"} if "bf16" in how else adapted
     described = PolicySettings(model=model, device="cpu", **adapted)
@@ -55,7 +55,7 @@ def learn(
     if start:
         learner.restore(start / case)
     first, found = STEPS if start else 0, []
-    for step in range(first, first + STEPS):
+    for step in range(first, 2 * STEPS if "all" in how else first + STEPS):
         drawn = random_samples(9, seed=step)
         if name == "flat":
             drawn = [replace(one, reward=1.0) for one in drawn]

@@ -15,7 +15,7 @@ from assay.distributed.rank_memory import (
     rank_memory,
 )
 from assay.policy.load_model import empty_model
-from bench.rank_memory import CASES, compare
+from bench.rank_memory import CASES, computed, measured
 
 SHAPE = TinySettings(vocabulary=300, width=64, layers=2, heads=2, context=256)
 BLOCK = 4 * 64 * 64 + 3 * 3 * 64 * 64 + 2 * 64
@@ -49,15 +49,16 @@ def test_a_rank_has_its_shard_of_weights_masters_and_moments() -> None:
     assert in_float32["master weights"] == 0
 
 
-def test_gradients_of_several_micro_batches_are_whole_and_in_float32() -> None:
+def test_between_micro_batches_a_rank_has_the_gradients_of_its_shard_alone() -> None:
     def gradients(several: bool) -> int:
         load = Load(4, TOKENS, several=several, checkpointed=False)
         return rank_memory(tensors(), load)["the head's backward pass"][GRADIENTS]
 
-    assert gradients(several=True) == 4 * (2 * BLOCK + ROOT)
+    quarter = 2 * BLOCK + ROOT
+    assert gradients(several=True) == quarter, "a quarter, four bytes each"
     assert gradients(several=False) == 0
     step = rank_memory(tensors(), Load(4, TOKENS, several=True, checkpointed=False))
-    assert step["the optimizer's step"][GRADIENTS] == 2 * BLOCK + ROOT, "a quarter, four bytes each"
+    assert step["the optimizer's step"][GRADIENTS] == quarter
 
 
 def test_one_process_shards_and_gathers_nothing() -> None:
@@ -67,14 +68,16 @@ def test_one_process_shards_and_gathers_nothing() -> None:
 
 
 def test_activations_grow_with_tokens_and_checkpoints_keep_one_layer() -> None:
-    def activations(tokens: int, checkpointed: bool) -> int:
-        load = Load(2, tokens, several=True, checkpointed=checkpointed)
+    def activations(tokens: int, checkpointed: bool, offloaded: bool = False) -> int:
+        load = Load(2, tokens, several=True, checkpointed=checkpointed, offloaded=offloaded)
         return rank_memory(tensors(), load)["the head's backward pass"]["activations"]
 
     # norms and projections keep 4 vectors, SwiGLU 3 of three times the width, attention 4 of 64
     layer = 4 * 64 + 3 * 192 + 4 * 64
     assert activations(TOKENS, checkpointed=False) == 2 * TOKENS * (2 * layer + 3 * 64)
     assert activations(2 * TOKENS, checkpointed=True) == 4 * TOKENS * (2 * 64 + layer + 3 * 64)
+    offloaded = activations(2 * TOKENS, checkpointed=True, offloaded=True)
+    assert offloaded == 4 * TOKENS * (64 + layer + 3 * 64), "of one layer, not of two"
 
 
 def test_adapters_alone_have_gradients_and_moments() -> None:
@@ -91,6 +94,6 @@ def test_adapters_alone_have_gradients_and_moments() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("size", ["5M", "30M"])
 def test_measured_peaks_of_two_ranks_are_near_the_computed_ones(size: str) -> None:
-    for _, case, rank, computed, measured in compare([size], list(CASES), 2):
+    for (_, case, rank), peak in measured([size], list(CASES), 2).items():
         over = 0.35 if case == "checkpointed" else 0.15  # it counts too much there
-        assert -0.15 < computed / measured - 1 < over, f"{case}, rank {rank}"
+        assert -0.15 < computed(size, case, 2)[rank] / peak - 1 < over, f"{case}, rank {rank}"

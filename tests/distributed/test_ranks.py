@@ -55,12 +55,12 @@ except RuntimeError as error:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Each case after two steps on one and on two ranks, and after two more on the other number;
-    one of them on four.
+    two of them on four.
     """
     folder = tmp_path_factory.mktemp("ranks")
     run(1, LEARN, f"{folder}/1", *CASES, "ppo-bf16")
     run(2, LEARN, f"{folder}/2", *CASES, "ppo-bf16")
-    run(4, LEARN, f"{folder}/4", "ppo")
+    run(4, LEARN, f"{folder}/4", "ppo", "dpo")
     with two_machines(LEARN, f"{folder}/2x2", "ppo", "grpo-lora") as machines:
         for machine in machines:
             printed, _ = machine.communicate()
@@ -114,8 +114,14 @@ def test_ranks_learn_in_bfloat16_too_beside_a_critic_in_float32(outcomes: Path) 
         assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-2)
 
 
-def test_four_ranks_learn_what_one_learns_though_some_have_no_sample(outcomes: Path) -> None:
+def test_four_ranks_learn_what_one_learns_from_the_parts_of_three_groups(outcomes: Path) -> None:
     assert_equal(outcomes / "4" / "ppo", outcomes / "1" / "ppo")
+
+
+def test_four_ranks_learn_what_one_learns_though_whole_groups_leave_none_for_some(
+    outcomes: Path,
+) -> None:
+    assert_equal(outcomes / "4" / "dpo", outcomes / "1" / "dpo")
 
 
 @pytest.mark.parametrize("case", ["ppo", "grpo-lora"])
@@ -129,6 +135,22 @@ def test_two_machines_of_two_ranks_with_a_copy_on_each_learn_what_one_learns(
 @pytest.mark.parametrize("order", ["2 then 1", "1 then 2"])
 def test_what_some_ranks_saved_others_continue(outcomes: Path, case: str, order: str) -> None:
     assert_equal(outcomes / order / case, outcomes / "1 then 1" / case)
+
+
+def test_ranks_that_stopped_and_went_on_have_the_bits_of_ranks_that_did_not(tmp_path: Path) -> None:
+    cases = "ppo", "grpo-lora", "ppo-bf16"
+    run(2, LEARN, f"{tmp_path}/at once", *(f"{case}-all" for case in cases))
+    run(2, LEARN, f"{tmp_path}/first", *cases)
+    run(2, LEARN, f"{tmp_path}/then", f"{tmp_path}/first", *cases)
+    for case in cases:
+        files = [*(tmp_path / "then" / case).rglob("*.safetensors")]
+        assert len(files) == 3
+        for file in files:
+            straight = tmp_path / "at once" / f"{case}-all"
+            expected = load_file(straight / file.relative_to(tmp_path / "then" / case))
+            tensors = load_file(file)
+            assert tensors.keys() == expected.keys()
+            assert all(torch.equal(tensors[name], expected[name]) for name in tensors), file
 
 
 def numbers(folder: Path, stage: str) -> list[dict[str, float]]:

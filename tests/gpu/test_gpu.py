@@ -15,8 +15,9 @@ from assay.config.sections import PolicySettings
 from assay.engines.torch.cache_probe import choose_cache, errors_of
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import next_logits
+from assay.policy.blocks import computing_on
 from assay.policy.forward import Layout, forward, layout_of, tried_layouts, use_layouts
-from assay.policy.load_model import load_policy
+from assay.policy.load_model import enable_gradient_checkpointing, load_policy
 from assay.policy.packed import pack
 from assay.types import Batch
 from tests.end_to_end.nursery import finish
@@ -112,3 +113,32 @@ def test_a_run_on_a_gpu_goes_from_sft_to_grpo(tmp_path: Path) -> None:
     kls = [row["learn/kl_engine"] for row in rows if "learn/kl_engine" in row]
     assert kls
     assert max(kls) < 3e-3
+
+
+@torch.no_grad()
+def test_a_model_in_host_memory_computes_on_the_gpu_what_one_there_does(tmp_path: Path) -> None:
+    model = model_of(tmp_path, "qwen2", "float32")
+    tokens = torch.arange(2, 42, device="cuda").reshape(2, 20)
+    there = model(input_ids=tokens, use_cache=False).logits
+    model.to("cpu")
+    with computing_on(torch.device("cuda"), model):
+        assert torch.equal(model(input_ids=tokens, use_cache=False).logits, there)
+    assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_offloaded_checkpoints_take_less_memory_and_give_the_same_gradients(
+    tmp_path: Path, dtype: str
+) -> None:
+    tokens = torch.randint(2, 250, (1, 4096), device="cuda")
+    held, gradients = [], []
+    for how in (True, "offload"):
+        model = model_of(tmp_path, "qwen2", dtype)
+        enable_gradient_checkpointing(model, offload=how == "offload")
+        before = torch.cuda.memory_allocated()
+        hidden = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        held.append(torch.cuda.memory_allocated() - before)
+        hidden.float().square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert held[1] < held[0]
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))

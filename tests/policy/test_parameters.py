@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import ModelError, SettingsError
@@ -24,9 +25,10 @@ def gradients(policy: Policy) -> list[Tensor]:
     return [parameter.grad for parameter in policy.trainable.values() if parameter.grad is not None]
 
 
+@pytest.mark.parametrize("how", [True, "offload"])
 @pytest.mark.parametrize("changes", [{}, {"lora": LoraSettings(rank=4)}, {"dtype": "bfloat16"}])
 def test_gradient_checkpointing_gives_the_same_gradients_without_training_mode(
-    tmp_path: Path, changes: dict[str, Any]
+    tmp_path: Path, changes: dict[str, Any], how: bool | str
 ) -> None:
     runs = 0
 
@@ -35,7 +37,7 @@ def test_gradient_checkpointing_gives_the_same_gradients_without_training_mode(
         runs += 1
 
     found = []
-    for again in (False, True):
+    for again in (False, how):
         torch.manual_seed(0)
         policy = tiny_policy(tmp_path, gradient_checkpointing=again, **changes)
         for name, module in policy.model.named_modules():
@@ -49,6 +51,25 @@ def test_gradient_checkpointing_gives_the_same_gradients_without_training_mode(
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     policy.model(input_ids=TOKENS, use_cache=True).logits.float().sum().backward()
     assert runs == 4, "with a KV cache nothing is computed again: it would be written twice"
+
+
+def test_offload_moves_the_input_of_every_block_and_of_nothing_else(tmp_path: Path) -> None:
+    def kept(how: bool | str) -> int:
+        """Tensors of the shape of hidden states that stay where they are."""
+        model = tiny_policy(tmp_path, gradient_checkpointing=how).model
+        shapes: list[torch.Size] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            shapes.append(tensor.shape)
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            model(input_ids=TOKENS, use_cache=False)
+        return shapes.count(torch.Size((*TOKENS.shape, model.config.hidden_size)))
+
+    layers = tiny_policy(tmp_path).model.config.num_hidden_layers
+    assert kept(True) - kept("offload") == layers
+    assert kept("offload") > 0, "the last norm's"
 
 
 def test_a_model_without_checkpointable_blocks_is_refused(

@@ -164,7 +164,7 @@ class TorchEngine:
         if not self.separate_copy:
             return model
         if self._copy is None or self._copy[0] is not model:
-            copied = copy.deepcopy(model)
+            copied = copy.deepcopy(model).to(self.policy.device)
             if self.settings.dtype == "bfloat16":
                 _round_weights(copied)
             self._copy = model, copied

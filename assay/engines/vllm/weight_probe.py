@@ -66,6 +66,8 @@ def make_probe(policy: Policy) -> WeightProbe:
     """A probe with the current weights of `policy`."""
     import torch
 
+    from assay.policy.blocks import computing_on
+
     limit = policy.context or max(PREFIXES) + 1
     prefixes = tuple(length for length in PREFIXES if length < limit)
     vocabulary = policy.model.get_input_embeddings().weight.shape[0]
@@ -74,7 +76,7 @@ def make_probe(policy: Policy) -> WeightProbe:
     was_training = policy.model.training
     policy.model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), computing_on(policy.device, policy.model):
             logits = policy.model(input_ids=row, use_cache=False).logits[0].float()
     finally:
         policy.model.train(was_training)
