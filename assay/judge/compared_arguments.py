@@ -11,6 +11,7 @@ import ast
 import builtins
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from assay.judge.task_code import nodes_of
 
@@ -18,8 +19,8 @@ PLAIN = (
     ast.Module, ast.Assign, ast.Expr, ast.Assert, ast.Compare, ast.BoolOp, ast.Call, ast.keyword,
     ast.Attribute, ast.Name, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.UnaryOp,
     ast.Pass, ast.Import, ast.ImportFrom, ast.alias, ast.FunctionDef, ast.AsyncFunctionDef,
-    ast.arguments, ast.Await, ast.With, ast.AsyncWith, ast.withitem, ast.For, ast.Try,
-    ast.ExceptHandler, ast.expr_context, ast.boolop, ast.unaryop, ast.cmpop,
+    ast.arguments, ast.Await, ast.With, ast.AsyncWith, ast.withitem, ast.For, ast.expr_context,
+    ast.boolop, ast.unaryop, ast.cmpop,
 )  # fmt: skip
 """All that such a test consists of. Anything else may lead a change anywhere."""
 LITERAL = (
@@ -31,69 +32,67 @@ NAMESPACES = {"globals", "locals", "vars", "eval", "exec", "dir", "*"}
 
 def only_compares_arguments(sources: Sequence[str]) -> bool:
     """Whether these checks, which share their names, read what they pass in this way alone."""
-    nodes = [node for source in sources for node in nodes_of(source)]
-    if not nodes or not all(isinstance(node, PLAIN) for node in nodes):
+    trees = [nodes_of(source) for source in sources]
+    nodes = [*chain.from_iterable(trees)]
+    if not all(trees) or not all(map(_is_plain, nodes)):
         return False
     names = _Names(nodes)
     loads = (it for it in nodes if isinstance(it, ast.Name | ast.Attribute))
     return (
         not names.all & NAMESPACES
-        and all(names.passes_what_is_new(node) for node in nodes if isinstance(node, ast.Call))
+        and all(names.is_compared(it) for it in nodes if isinstance(it, ast.Call))
         and all(id(load) in names.harmless for load in loads if isinstance(load.ctx, ast.Load))
     )
+
+
+def _is_plain(node: ast.AST) -> bool:
+    match node:
+        case ast.FunctionDef(decorator_list=[_, *_]) | ast.AsyncFunctionDef(decorator_list=[_, *_]):
+            return False  # it may expect the function to fail
+        case ast.For(iter=iterable):
+            return is_literal(iterable)  # else its body may never run
+        case ast.Constant(value=str(text)):
+            return ">>>" not in text
+    return isinstance(node, PLAIN)
 
 
 class _Names:
     """What the names of a test are bound to, and which of its reads show no change."""
 
     def __init__(self, nodes: Sequence[ast.AST]) -> None:
-        self._times_bound = Counter(_bindings(nodes))
-        self.all = {*self._times_bound, *(it.id for it in nodes if isinstance(it, ast.Name))}
-        bound = [
-            (node.targets[0].id, node.value)
-            for node in nodes
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-            if len(node.targets) == 1 and self._times_bound[node.targets[0].id] == 1
-        ]
-        self._data = {name for name, value in bound if is_literal(value)}
-        self._answers = set[str]()
-        self._answers = {name for name, value in bound if self._asks_program(value)}
-        self._modules = {*_bindings([it for it in nodes if isinstance(it, ast.alias)])}
-        self._constants = {name for node in nodes for name in self._loop_constants(node)}
-        in_try = {id(it) for node in nodes if isinstance(node, ast.Try) for it in ast.walk(node)}
-        self.harmless = {
-            id(load)
-            for node in nodes
-            for load in self._harmless(node)
-            if not (isinstance(node, ast.Assert) and id(node) in in_try)
-        }
+        bindings = Counter(_bindings(nodes))
+        self._bound = {*bindings}
+        self.all = {*self._bound, *(it.id for it in nodes if isinstance(it, ast.Name))}
+        once = {name for name, times in bindings.items() if times == 1}
+        self._data = once & {*_assigned_literals(nodes)}
+        self._constants = once & {*_loop_constants(nodes)}
+        self._modules = once & {*_bindings([it for it in nodes if isinstance(it, ast.alias)])}
+        compared = [*_compared(nodes)]
+        self._compared = {id(node) for node in compared}
+        self.harmless = {id(it) for it in compared if isinstance(it, ast.Name)}
         """Names and attributes that are read, by id. No branch of the test's depends on these."""
+        self.harmless |= {id(load) for node in nodes for load in self._harmless(node)}
 
-    def passes_what_is_new(self, call: ast.Call) -> bool:
-        """Whether a call gets nothing of an object that the test reads later, as `d.get(1)` is."""
-        inner = (it for part in _arguments(call) for it in ast.walk(part))
-        return all(
-            self._asks_program(it) or _root(it.func) in self._modules
-            for it in inner
-            if isinstance(it, ast.Call) and isinstance(it.func, ast.Attribute)
-        )
+    def is_compared(self, call: ast.Call) -> bool:
+        """Whether a method's answer is dropped or compared with a literal: it may be the test's own
+        method, of data that the program answered and can change.
+        """
+        is_method = isinstance(call.func, ast.Attribute) and _root(call.func) not in self._modules
+        return not is_method or id(call) in self._compared
 
     def _harmless(self, node: ast.AST) -> Iterator[ast.AST]:
         match node:
             case ast.Call(func=function):
                 yield from self._without_data(function)
-                passed = self._constants | (self._data if self._asks_program(node) else set())
-                for value in _arguments(node):
+                passed = self._constants | (self._data if self._gets_data(node) else set())
+                for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
                     if isinstance(value, ast.Name) and value.id in passed:
                         yield value
             case ast.Await(value=value) | ast.withitem(context_expr=value):
                 yield from self._without_data(value)
-            case ast.ExceptHandler(type=ast.Name() | ast.Attribute() as kind):
-                yield from self._without_data(kind)
             case ast.Assert(test=test):
-                is_all = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
-                for part in test.values if is_all else [test]:  # type: ignore[attr-defined]
-                    yield from _compared_with_literal(part)
+                for value in _beside_literals(test):
+                    yield from self._without_data(value)
 
     def _without_data(self, node: ast.AST) -> Iterator[ast.AST]:
         """The parts of a dotted name that begins with no name of data."""
@@ -103,27 +102,14 @@ class _Names:
                 node = node.value
             yield node
 
-    def _asks_program(self, node: ast.AST) -> bool:
-        """Whether it is a call that gives its arguments to the program and to nobody else."""
-        match node:
-            case ast.Call(func=ast.Name(id=name)):
-                return not (self._times_bound[name] or hasattr(builtins, name))
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name))):
-                return name in self._answers
-            case ast.Call(func=ast.Attribute(value=call)):
-                return self._asks_program(call)
+    def _gets_data(self, call: ast.Call) -> bool:
+        """Whether a call gives its arguments to the program and to nobody else: of a function or
+        class of the program's, or of a method of what that has just answered.
+        """
+        match call.func:
+            case ast.Name(id=name) | ast.Attribute(value=ast.Call(func=ast.Name(id=name))):
+                return not (name in self._bound or hasattr(builtins, name))
         return False
-
-    def _loop_constants(self, node: ast.AST) -> Iterator[str]:
-        """The name that a loop binds to values that cannot change."""
-        match node:
-            case ast.For(
-                target=ast.Name(id=name), iter=ast.List(elts=values) | ast.Tuple(elts=values)
-            ):
-                if self._times_bound[name] == 1 and all(
-                    isinstance(it, ast.Constant) for it in values
-                ):
-                    yield name
 
 
 def is_literal(node: ast.AST) -> bool:
@@ -131,8 +117,43 @@ def is_literal(node: ast.AST) -> bool:
     return all(isinstance(part, LITERAL) for part in ast.walk(node))
 
 
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
+def _compared(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """What a statement drops, and what an assert at the top compares with a literal: a failure of
+    any other assert may be swallowed.
+    """
+    for node in nodes:
+        if isinstance(node, ast.Expr):
+            yield node.value.value if isinstance(node.value, ast.Await) else node.value
+        if isinstance(node, ast.Module):
+            for statement in node.body:
+                if isinstance(statement, ast.Assert):
+                    yield from _beside_literals(statement.test)
+
+
+def _beside_literals(test: ast.expr) -> Iterator[ast.expr]:
+    """What an assert compares with a literal, by itself or beside other conditions that hold."""
+    is_all = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+    for part in test.values if is_all else [test]:  # type: ignore[attr-defined]
+        match part:
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]):
+                yield from [left] if is_literal(right) else []
+                yield from [right] if is_literal(left) else []
+
+
+def _assigned_literals(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_literal(value):
+                yield name
+
+
+def _loop_constants(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """The names that loops bind to values that cannot change."""
+    for node in nodes:
+        match node:
+            case ast.For(target=ast.Name(id=name), iter=ast.List() | ast.Tuple() as values):
+                if all(isinstance(value, ast.Constant) for value in values.elts):
+                    yield name
 
 
 def _root(node: ast.AST) -> str:
@@ -140,14 +161,6 @@ def _root(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _compared_with_literal(node: ast.AST) -> Iterator[ast.AST]:
-    match node:
-        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-            for name, other in ((left, right), (right, left)):
-                if isinstance(name, ast.Name) and is_literal(other):
-                    yield name
 
 
 def _bindings(nodes: Sequence[ast.AST]) -> Iterator[str]:
@@ -159,6 +172,4 @@ def _bindings(nodes: Sequence[ast.AST]) -> Iterator[str]:
             case ast.alias(name=name, asname=other):
                 yield other or name.partition(".")[0]
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield name
-            case ast.ExceptHandler(name=str(name)):
                 yield name

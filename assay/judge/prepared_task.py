@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from assay.bounded import size_of
-from assay.checks import AnyCheck
+from assay.checks import AnyCheck, Check
 from assay.errors import DataError
 from assay.judge.checkers import checker_named
 from assay.judge.compared_arguments import only_compares_arguments
@@ -191,8 +191,9 @@ class PreparedTask:
         sources = [code for kind, source in self._kinds for code in kind.code(source)]
         self._sources = sources
         self._setup = task.setup if sources or not only_binds(task.setup) else ""
-        is_alone = bool(sources) and task.reference is None and not (task.setup or task.checker)
-        is_compared = is_alone and only_compares_arguments(sources)
+        is_alone = task.reference is None and not (task.setup or task.checker)
+        only_asserts = bool(sources) and all(isinstance(it, Check) for it in task.checks)
+        is_compared = is_alone and only_asserts and only_compares_arguments(sources)
         self.first_features = ProxyFeatures(
             objects=task.needs == NEEDS_OBJECTS,
             changes=frozenset({ARGUMENTS} if is_compared else ()),

@@ -6,19 +6,27 @@ import pytest
 
 from assay.judge import Job, judge_all
 from assay.judge.compared_arguments import only_compares_arguments
+from assay.judge.prepared_task import PreparedTask
 from assay.sandbox.limits import Limits
-from assay.types import Execution, Verdict
+from assay.types import Check, Execution, Task, TestFunctions, Verdict
 from tests.judge.jobs import task
 
 LIMITS = Limits(cpu_seconds=2, wall_seconds=5)
-SORT = "def f(xs): xs.sort()\ndef g(xs): return len(xs)"
+SORT = """
+def f(xs): xs.sort()
+def g(xs): return len(xs)
+class C:
+    def f(self, xs): xs.sort()
+"""
 
 COMPARED = {
     "a list": "xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]",
     "the literal first": "xs = [3, 1, 2]\nf(xs)\nassert [1, 2, 3] == xs",
     "beside an answer": "xs = [3, 1]\nassert f(xs) is None and xs == [1, 3]",
     "by two calls": "xs = [3, 1]\nf(xs)\nassert g(xs) == 2 and xs == [1, 3]",
-    "in a function": "def main():\n    xs = [3, 1]\n    f(xs)\n    assert xs == [1, 3]\nmain()",
+    "in a function": "xs = [3, 1]\ndef main():\n    f(xs)\nmain()\nassert xs == [1, 3]",
+    "by a method": "xs = [3, 1]\nC().f(xs)\nassert xs == [1, 3]",
+    "by a method that answers": "xs = [3, 1]\nassert C().f(xs) is None and xs == [1, 3]",
     "by a keyword": "xs = [3, 1]\nf(xs=xs)\nassert xs == [1, 3]",
 }
 """Tests of SORT."""
@@ -36,10 +44,6 @@ READ = {
     "by a condition": "xs = [3, 1]\nf(xs)\nif xs == [3, 1]:\n    assert g([1]) == 1",
     "by an expression": "xs = [3, 1]\nf(xs)\nassert g([1]) == 1 if xs == [3, 1] else True",
     "by or": "xs = [3, 1]\nf(xs)\nassert xs == [1, 3] or g([1]) == 2",
-    "by a handler": (
-        "xs = [3, 1]\nf(xs)\ntry:\n    assert xs == [3, 1]\nexcept AssertionError:\n    pass\n"
-        "else:\n    assert g([1]) == 1"
-    ),
     "by a loop": "xs = [3, 1]\nf(xs)\nfor x in xs:\n    assert g([x]) == 1",
     "by a helper of its own": (
         "def same(a, b):\n    return a == b\nxs = [3, 1]\nf(xs)\nassert same(xs, [1, 3])"
@@ -53,6 +57,31 @@ READ = {
     "with a name": "n = [1, 3]\nxs = [3, 1]\nf(xs)\nassert xs == n",
     "with what is no literal": "xs = [3, 1]\nf(xs)\nassert xs == [1, g([1, 2, 3])]",
     "as unequal": "xs = [3, 1]\nf(xs)\nassert xs != [3, 1]",
+    "by an answer's method": "xs = [3, 1]\nassert f(xs).issuperset(xs)",
+    "by an answer's equality": "xs = [3, 1]\nassert f(xs).__eq__(xs) == g(xs)",
+    "by a text that is an answer": "xs = ['b']\nf(xs)\nassert g(['b']) == s().join(xs)",
+    "by another name of an answer": (
+        "xs = [3, 1]\na = f(xs)\nassert a == [1, 3]\nh(xs)\nassert g([1, 3]) == a.count(3)"
+    ),
+    "of an answer's part": "d = m()\nf(d.get('a'))\nassert g('a') == len(d.get('a'))",
+    "by a loop that may be empty": "d = m()\nf(d)\nfor v in d.values(): assert g(v) == 1",
+    "by a handler": (
+        "xs = [3, 1]\nf(xs)\ndef same(): assert xs == [3, 1]\ntry:\n    same()\n"
+        "except AssertionError:\n    pass\nelse:\n    assert g([1]) == 1"
+    ),
+    "by a function whose failure may be dropped": (
+        "import asyncio\nxs = [3, 1]\nf(xs)\nasync def same(): assert xs == [3, 1]\n"
+        "async def main():\n    asyncio.create_task(same())\nasyncio.run(main())"
+    ),
+    "by a function that is decorated": (
+        "xs = [3, 1]\nf(xs)\n@fails\ndef same(): pass\nsame()\nassert xs == [3, 1]"
+    ),
+    "in a doctest": "'>>> g([3, 1]) == len(xs)'\nxs = [3, 1]\nf(xs)\nassert xs == [1, 3]",
+    "by a name that hides a module": (
+        "import calendar\ncalendar = {'a': [3, 1]}\nf(calendar.get('a'))\n"
+        "assert g([3, 1]) == len(calendar.get('a'))"
+    ),
+    "by nobody, for it cannot be parsed": "xs = [3, 1",
 }
 """Tests that read what they passed in another way, or rest on it in another way."""
 
@@ -75,6 +104,13 @@ def test_a_change_that_is_compared_with_a_literal_is_no_word_of_the_programs(
 @pytest.mark.parametrize("name", READ)
 def test_a_change_that_is_read_in_another_way_may_decide_a_verdict(name: str) -> None:
     assert not only_compares_arguments([READ[name]])
+
+
+def test_tests_of_another_kind_decide_too() -> None:
+    others = TestFunctions("def test_g():\n    assert g([3, 1]) == 2\n")
+    checks = (Check("xs = [3, 1]\nf(xs)\nassert xs == []"), others)
+    prepared = PreparedTask(Task("t", "", checks, "f"), LIMITS, stop_early=True)
+    assert not prepared.first_features.changes
 
 
 def test_checks_that_share_their_names_are_looked_at_together() -> None:
