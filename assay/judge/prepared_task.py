@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -85,6 +85,15 @@ class ProxyFeatures:
 NO_FEATURES = ProxyFeatures()
 NEEDS_OBJECTS = "objects"
 """Of a task that says so."""
+
+
+def first_features(task: Task, sources: Sequence[str]) -> ProxyFeatures:
+    """What a program is judged with first. `sources`: the code of the task's checks."""
+    is_alone = task.reference is None and not (task.setup or task.checker)
+    only_asserts = bool(sources) and all(isinstance(check, Check) for check in task.checks)
+    is_compared = is_alone and only_asserts and only_compares_arguments(sources)
+    changes = frozenset({ARGUMENTS} if is_compared else ())
+    return ProxyFeatures(objects=task.needs == NEEDS_OBJECTS, changes=changes)
 
 
 def features_to_try(task: Task) -> list[ProxyFeatures]:
@@ -191,13 +200,7 @@ class PreparedTask:
         sources = [code for kind, source in self._kinds for code in kind.code(source)]
         self._sources = sources
         self._setup = task.setup if sources or not only_binds(task.setup) else ""
-        is_alone = task.reference is None and not (task.setup or task.checker)
-        only_asserts = bool(sources) and all(isinstance(it, Check) for it in task.checks)
-        is_compared = is_alone and only_asserts and only_compares_arguments(sources)
-        self.first_features = ProxyFeatures(
-            objects=task.needs == NEEDS_OBJECTS,
-            changes=frozenset({ARGUMENTS} if is_compared else ()),
-        )
+        self.first_features = first_features(task, sources)
         """What a program is judged with first."""
         large = any(getattr(check, "expected", "") == RECOMPUTED_TEXT for check in task.checks)
         self._recomputing = (task.reference or "") if large else ""
