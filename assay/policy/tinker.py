@@ -238,9 +238,8 @@ def _asking(url: str) -> Iterator[None]:
 
     try:
         yield
-    except tinker.APIStatusError as error:
-        kind = SettingsError if error.status_code in REFUSALS else MachineError
-        why = f"the Tinker server {url} answers {error.status_code}: {one_line(error)}"
-        raise kind(why) from error
-    except tinker.TinkerError as error:
-        raise MachineError(f"the Tinker server {url}: {one_line(error)}") from error
+    except (tinker.TinkerError, ValueError) as error:
+        cause = error.__cause__ if isinstance(error, ValueError) else error
+        status = cause.status_code if isinstance(cause, tinker.APIStatusError) else 0
+        kind = SettingsError if status in REFUSALS else MachineError
+        raise kind(f"the Tinker server {url}: {one_line(error)}") from error

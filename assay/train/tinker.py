@@ -39,8 +39,6 @@ def require_supported(settings: RunSettings, algorithm: Algorithm, adapted: bool
 
 def _refusals(settings: RunSettings, algorithm: Algorithm, adapted: bool) -> Iterator[str]:
     name, policy, lora = settings.algorithm["name"], settings.policy, settings.policy.lora
-    if find_spec("tinker") is None:
-        yield "needs a package: pip install -e '.[tinker]' in assay's checkout"
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         yield "has the server's processes to learn with; start it without torchrun"
     if algorithm.needs_critic:
@@ -65,6 +63,8 @@ def _refusals(settings: RunSettings, algorithm: Algorithm, adapted: bool) -> Ite
         )
     if algorithm.learns_from == "rollouts" and settings.rollout.temperature != 1.0:
         yield "learns at temperature 1; leave rollout.temperature out"
+    if find_spec("tinker") is None:
+        yield "needs a package: pip install -e '.[tinker]' in assay's checkout"
 
 
 class TinkerRanks(Ranks):
