@@ -33,7 +33,7 @@ from assay.types import Sample
 from tests.policies import random_samples, run_settings, tiny_policy
 
 Reduction = Literal["sum", "sequence_mean"]
-STEPS = 4
+STEPS = 3
 
 
 class LocalServer:
@@ -78,6 +78,14 @@ class LocalServer:
         return {"skyrl.ai/grad_norm": float(norm), "skyrl.ai/learning_rate": learning_rate}
 
 
+def paired(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples in groups of two: one has passed, and their rewards differ."""
+    return [
+        replace(sample, group=str(n // 2), passed=n % 2 == 0, reward=n % 2 + 0.1 * n)
+        for n, sample in enumerate(samples)
+    ]
+
+
 def here_and_there(
     folder: Path, table: dict[str, Any], reduction: Reduction
 ) -> tuple[Learner, Learner, LocalServer]:
@@ -96,18 +104,22 @@ def here_and_there(
     )
 
 
-@pytest.mark.parametrize("reduction", ["sum", "sequence_mean"])
 @pytest.mark.parametrize(
-    "table",
+    ("table", "reduction"),
     [
-        {"name": "sft"},
-        {"name": "reinforce", "loss_mean": "completions"},
-        {"name": "grpo", "kl": 0.1, "loss_mean": "prompts"},
-        {"name": "grpo", "epochs": 2, "minibatches": 2, "kl": 0.1, "kl_in": "reward"},
-        {"name": "cispo"},
-        {"name": "gspo", "epochs": 2},
-        {"name": "dppo"},
-        {"name": "dr_grpo", "loss_mean": "constant"},
+        ({"name": "sft"}, "sum"),
+        ({"name": "sft"}, "sequence_mean"),
+        ({"name": "reinforce", "loss_mean": "completions"}, "sequence_mean"),
+        ({"name": "grpo", "kl": 0.1, "loss_mean": "prompts"}, "sequence_mean"),
+        ({"name": "grpo", "epochs": 2, "minibatches": 2, "kl": 0.1, "kl_in": "reward"}, "sum"),
+        ({"name": "cispo"}, "sum"),
+        ({"name": "gspo", "epochs": 2}, "sequence_mean"),
+        ({"name": "sapo", "epochs": 2}, "sum"),
+        ({"name": "dppo"}, "sum"),
+        ({"name": "dr_grpo", "loss_mean": "constant"}, "sequence_mean"),
+        ({"name": "dpo"}, "sequence_mean"),
+        ({"name": "orpo"}, "sum"),
+        ({"name": "kto"}, "sequence_mean"),
     ],
     ids=str,
 )
@@ -116,7 +128,7 @@ def test_losses_gradients_and_weights_are_those_of_our_learner(
 ) -> None:
     here, there, server = here_and_there(tmp_path, table, reduction)
     for step in range(STEPS):
-        samples = random_samples(8, seed=step)
+        samples = paired(random_samples(8, seed=step))
         ours, theirs = here.step(samples, step), there.step(samples, step)
         assert theirs["loss"] == pytest.approx(ours["loss"], abs=1e-5)
         assert theirs["learn/grad_norm"] == pytest.approx(ours["learn/grad_norm"], rel=1e-3)
