@@ -242,5 +242,4 @@ def entropy_bonus(
     settings: PolicyGradientSettings, output: ModelOutput, batch: Batch
 ) -> tuple[Tensor, Numbers]:
     """-c H: the policy's entropy, in nats, is subtracted from the loss [B, T]."""
-    assert output.entropy is not None
     return -settings.entropy_bonus * output.entropy, {}

@@ -4,7 +4,6 @@ stands for it here. docs/tinker.md says which servers there are.
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -20,7 +19,7 @@ import httpx2
 from assay.archives import tarfile
 from assay.config.sections import RunSettings
 from assay.errors import MachineError, ModelError, SettingsError
-from assay.files import saved_table
+from assay.files import saved_table, write_atomically
 from assay.maths.seeds import derive
 from assay.policy.adapters import WEIGHTS
 from assay.policy.forward import Layouts, unwrap_model, use_layouts
@@ -176,7 +175,7 @@ class TinkerPolicy(Policy):
         config.save_pretrained(folder)
         self.save_beside(folder)
         (folder / STATE).parent.mkdir(exist_ok=True)
-        (folder / STATE).write_text(json.dumps({"state": self.adapter.save()}))
+        write_atomically(folder / STATE, json.dumps({"state": self.adapter.save()}))
 
 
 def load_tinker_policy(settings: RunSettings, source: ModelSource) -> TinkerPolicy:
@@ -215,8 +214,7 @@ def _unpack(packed: Any, file: Path) -> None:
         content = member and archive.extractfile(member)
         if not content:
             raise MachineError(f"the server's archive of an adapter has no {WEIGHTS}")
-        with file.open("wb") as out:
-            shutil.copyfileobj(content, out)
+        write_atomically(file, content.read())
 
 
 def _datum(tokens: Sequence[int], **numbers: list[float]) -> Any:

@@ -251,7 +251,8 @@ def _sums(output: ModelOutput, numbers: Numbers, batch: Batch) -> Metrics:
     row: Metrics = {}
     fresh = batch.mask if batch.replayed is None else batch.mask & ~batch.replayed
     again = batch.mask & ~fresh
-    entropy = {} if output.entropy is None else {"entropy": output.entropy.detach()}
+    unknown = bool(output.entropy.isnan().all())
+    entropy = {} if unknown else {"entropy": output.entropy.detach()}
     for name, value in {**numbers, **entropy}.items():
         reduce = masked_max if name.endswith("_max") else masked_sum
         row[name] = float(reduce(value, again if _is_of_replays(name) else fresh))

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from assay.errors import SettingsError
 from assay.maths.schedules import schedule_factor
 from assay.policy.forward import ModelOutput
 from assay.policy.load_model import Policy
+from assay.policy.source import source_of
 from assay.policy.tinker import RemoteAdapter, TinkerPolicy, TinkerRow, saved_state
 from assay.train.learner import Learner
 from assay.train.optimizer import OptimizerSteps
@@ -101,11 +101,13 @@ class TinkerRanks(Ranks):
         logprobs.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
             lambda leaf: self.gradients.add(rows, leaf)
         )
-        return ModelOutput(logprobs, entropy=None)
+        return ModelOutput(logprobs, entropy=torch.full_like(logprobs, torch.nan))
 
     def restore_policy(self, policy: Policy, settings: PolicySettings) -> None:
         """Have the server go on from the state that a checkpoint names."""
-        self.adapter.resume(saved_state(Path(settings.model)))
+        checkpoint = source_of(settings).adapter
+        assert checkpoint, "`TinkerPolicy.save` writes an adapter"
+        self.adapter.resume(saved_state(checkpoint))
 
 
 def rows_of(batch: Batch) -> list[list[int]]:

@@ -40,7 +40,8 @@ class LocalServer:
     """What Tinker's definitions say of an adapter, of a model in this process."""
 
     def __init__(self, policy: Policy, reduction: str) -> None:
-        self.policy, self.reduction, self.adamw = policy, reduction, None
+        self.policy, self.reduction = policy, reduction
+        self.adamw: torch.optim.AdamW | None = None
         self.start, self.asked_for = deepcopy(policy), list[int]()
 
     def at_start(self) -> LocalServer:
@@ -66,7 +67,7 @@ class LocalServer:
             losses.append(-ratios * torch.tensor(row.advantages))
         by_sum = self.reduction == "sum"
         each = [loss.sum() if by_sum else loss.mean() for loss in losses]
-        (torch.stack(each).sum() if by_sum else torch.stack(each).mean()).backward()
+        (torch.stack(each).sum() if by_sum else torch.stack(each).mean()).backward()  # type: ignore[no-untyped-call]
         parameters = list(self.policy.trainable.values())
         norm = torch.nn.utils.clip_grad_norm_(parameters, grad_clip_norm)
         if self.adamw is None:
