@@ -20,7 +20,7 @@ if __name__ == "__main__":
     api.app.state.engine_config = EngineConfig(
         base_model=model,
         backend="jax",
-        backend_config={"max_lora_rank": 8, "sample_max_num_sequences": 8},
+        backend_config={"max_lora_adapters": 16, "sample_max_num_sequences": 8},
         checkpoints_base=folder,
         database_url=f"sqlite:///{folder}/tinker.db",
     )
