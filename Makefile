@@ -66,7 +66,7 @@ $(AGENTS)/%/installed: constraints-agents/%.txt
 	touch $@
 
 # These need a newer Python than assay does; without one they are left out, and their tests are skipped.
-NEWER := harbor nemo-gym
+NEWER := harbor nemo-gym skyrl
 $(NEWER:%=$(AGENTS)/%/installed): $(AGENTS)/%/installed: constraints-agents/%.txt
 	@for python in $(PYTHON_312) $(PYTHON) python3.12 $(HOME)/.pyenv/versions/3.12*/bin/python; do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null; then \

@@ -17,6 +17,7 @@ from assay.policy.load_model import Policy
 from assay.policy.lora import use_efficient_lora
 from assay.policy.onednn import use_fast_linear
 from assay.train.learner import Learner
+from assay.train.optimizer import Optimizer
 from assay.types import Sample
 from bench.sizes import Size
 
@@ -84,6 +85,7 @@ class Ours:
         """Those of the first step, before clipping; no parameter changes."""
         gradients: dict[str, torch.Tensor] = {}
         optimizer = self.learner.optimizer
+        assert isinstance(optimizer, Optimizer)
 
         def keep(step: int) -> float:
             gradients.update(

@@ -71,6 +71,7 @@ Extras, in the checkout: `pip install -e '.[NAME]'`:
 
 - `serve`: judge services ([service.md](service.md))
 - `vllm`: vLLM ([vllm.md](vllm.md))
+- `tinker`: Tinker servers ([tinker.md](tinker.md))
 - `maths`, `cocotb`: formulas as answers, CVDP's harnesses ([kinds.md](kinds.md))
 - `overlap`: `assay overlap` beyond Python ([overlap.md](overlap.md))
 - `gguf`: GGUF files, `smollm2` ([recipes.md](recipes.md#models))

@@ -60,13 +60,13 @@ MODULES = {
     "extract": "fences thoughts statements call_formats edits",
     "policy": "onednn lora adapters checkpoints tokenizer gguf_header gguf source tiny"
     " template_process call_style rendering"
-    " turn_ends local_template chat layers head packed forward blocks load_model classifier critic"
-    " reference teacher",
+    " turn_ends local_template chat layers head packed forward blocks load_model tinker classifier"
+    " critic reference teacher",
     "viewer": "file_cache parse page call_tree rollout_index suspects folders query questions"
     " page_server single_page",
     "agents": "reaper box_command canonical calls histories replies tree records renderer session"
     " dialects app uvicorn_server server",
-    "engines": "base completions openai torch vllm open_engine",
+    "engines": "base completions openai tinker torch vllm open_engine",
     "engines/torch": "sampling prefill fused cuda_graphs layer_cache kv_cache cache_probe"
     " decode_loop engine",
     "engines/vllm": "reaper client weight_probe transports server fleet engine",

@@ -139,9 +139,9 @@ def _learners(plan: Plan) -> Iterator[OpenLearner]:
         with leading(plan.stages[0].learner.rank_minutes) as lead:
             yield lead
     else:
-        from assay.train.learner import Learner
+        from assay.train.open_learner import open_learner
 
-        yield Learner
+        yield open_learner
 
 
 def _plans(

@@ -32,6 +32,7 @@ class EngineKind(NamedTuple):
 KINDS = {
     "torch": EngineKind({"name", "dtype"}, in_process=True),
     "vllm": EngineKind({"name", "dtype", "arguments"}),
+    "tinker": EngineKind({"name"}),
     "openai": EngineKind({"name", "servers", "request"}, hosted=True),
 }
 """By the name of an engine that comes with assay."""
@@ -50,8 +51,9 @@ class EngineSettings(Section):
 
     name: str = "torch"
     """`torch` generates in this process with the policy's own weights. `vllm` uses vLLM servers.
-    `openai` asks any OpenAI-compatible endpoint for `policy.model`, in evaluations only. Any other
-    name is a plug-in's."""
+    `tinker` asks the server that learns (`learner.name = "tinker"`). `openai` asks any
+    OpenAI-compatible endpoint for `policy.model`, in evaluations only. Any other name is a
+    plug-in's."""
     kv_cache_tokens: PositiveInt = 65_536
     """Size of the KV cache in tokens (prompts and completions)."""
     dtype: Literal["policy", "bfloat16"] = "policy"
@@ -76,7 +78,7 @@ class EngineSettings(Section):
     """Folder through which weights are synced; trainer and servers see it under the same path.
     Empty: this machine's shared memory."""
     max_concurrent: PositiveInt = 16
-    """Requests to an `openai` endpoint at once."""
+    """Requests to an `openai` endpoint or a Tinker server at once."""
     timeout_seconds: PositiveFloat = 600.0
     """Longest wait for an answer of an `openai` endpoint."""
     request: dict[str, Any] = Field({})

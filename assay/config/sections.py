@@ -209,8 +209,19 @@ class OptimizerSettings(Section):
 
 
 class LearnerSettings(Section):
-    """How a batch is split into micro-batches, and weights over ranks."""
+    """Where the policy learns, and how a batch is split into micro-batches, and weights over
+    ranks.
+    """
 
+    name: Literal["torch", "tinker"] = "torch"
+    """`torch` learns in this process, or in those of `torchrun`; `tinker` on a Tinker server:
+    tinker.md."""
+    server: str = ""
+    """URL of the Tinker server, for `tinker`. The environment variable `TINKER_API_KEY` holds its
+    key."""
+    reduction: Literal["sum", "sequence_mean"] = "sum"
+    """How that server adds up the losses of tokens: their `sum`, as the interface says, or the mean
+    over sequences of each one's mean, as SkyRL's on JAX does. The loss is then the same."""
     micro_batch_tokens: PositiveInt | None = None
     """Tokens in one forward and backward pass, with padding; a packed prompt that is shared counts
     once. Changes memory and speed, not results. Default: what takes a sixteenth of a processor's
@@ -397,8 +408,23 @@ class RunSettings(Section):
             are = "are" if len(lines) > 1 else "is"
             raise ValueError(f"{names} {are} missing; write, for example, {', '.join(lines)}")
 
+    def _require_one_server(self) -> None:
+        """Raises ValueError where one of learner and engine is on a Tinker server."""
+        names = self.learner.name, self.engine.name
+        if "tinker" in names and set(names) != {"tinker"}:
+            raise ValueError(
+                "weights on a Tinker server learn and generate there: write both `learner.name ="
+                " 'tinker'` and `engine.name = 'tinker'`, or neither"
+            )
+        if (self.learner.name == "tinker") != bool(self.learner.server):
+            raise ValueError(
+                "`learner.name = 'tinker'` and `learner.server`, the URL of a Tinker server, such"
+                " as 'http://localhost:8000', need each other"
+            )
+
     @model_validator(mode="after")
     def _settings_agree(self) -> RunSettings:
+        self._require_one_server()
         if self.engine.kind.hosted:
             raise ValueError(
                 f"`engine.name = {self.engine.name!r}` gives no token ids or log-probabilities, so"

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,12 +15,13 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from assay.algorithms.base import by_group
+from assay.config.sections import PolicySettings
 from assay.distributed.empty import allocate, describe, tensors_of
 from assay.distributed.shards import safetensors_layout, shard_of, write_shards
 from assay.errors import ModelError, TrainingError
 from assay.policy.blocks import blocks_of
 from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
-from assay.policy.load_model import Policy, is_empty
+from assay.policy.load_model import Policy, is_empty, load_policy
 from assay.train.batch import to_batch
 from assay.train.ranks import Ranks, combined
 from assay.types import Batch, Metrics, Sample
@@ -221,10 +222,10 @@ class ShardedRanks(Ranks):
             write_shards(tensors, places, file, self.number, self.shards)
         dist.barrier()
 
-    def restore_policy(self, policy: Policy, load: Callable[[], Policy]) -> None:
+    def restore_policy(self, policy: Policy, settings: PolicySettings) -> None:
         """The leader alone loads, and sends."""
         if self.whole_policy:
-            self.whole_policy.copy_weights(load().trainable)
+            self.whole_policy.copy_weights(load_policy(settings).trainable)
         self._spread(policy.trainable)
 
     def part(self, whole: Any, like: Tensor) -> Tensor:

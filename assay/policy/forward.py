@@ -60,7 +60,7 @@ class ModelOutput:
     """[B, T] float32, natural logarithm; 0 where nothing is to be predicted."""
     entropy: Tensor
     """[B, T] float32, in nats, of the token's distribution; 0 outside the mask. It has a gradient
-    only with `entropy_gradient`."""
+    only with `entropy_gradient`. NaN where a server gives the log-probabilities alone."""
     values: Tensor | None = None
     """[B, T] float32, the critic's; None without a critic."""
     teacher_kl: Tensor | None = None

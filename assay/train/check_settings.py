@@ -103,8 +103,8 @@ def _errors(
                 " whatever the rewards; raise rollout.group_size"
             )
         elsewhere = not settings.engine.kind.in_process or rollout.max_staleness > 0
-        context = facts.context if facts else None
-        if facts and elsewhere and facts.is_mixture:
+        context, here = facts.context if facts else None, settings.learner.name == "torch"
+        if facts and here and elsewhere and facts.is_mixture:
             yield (
                 f"{facts.name!r} is a mixture of experts, and generating and learning would send"
                 " tokens to different experts, which ruins such models; set engine.name = 'torch'"

@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, compress
 from pathlib import Path
 from statistics import fmean
@@ -24,12 +23,10 @@ from assay.maths.masked import masked_max, masked_sum
 from assay.maths.seeds import derive
 from assay.policy.critic import make_critic
 from assay.policy.forward import ModelOutput, layout_of
-from assay.policy.load_model import Policy, load_policy
-from assay.policy.reference import Reference
+from assay.policy.load_model import Policy
 from assay.policy.teacher import load_teacher
 from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.memory import micro_batch_tokens
-from assay.train.optimizer import Optimizer
 from assay.train.ranks import Ranks, combined
 from assay.types import Batch, Metrics, Sample
 
@@ -60,8 +57,8 @@ class Learner:
         self.learned_from: Sequence[Sample] = ()  # the last step's samples, with advantages
         self.ranks.shard(policy, self.critic)
         layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
-        self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
-        self.reference = Reference(policy) if algorithm.needs_reference else None
+        self.optimizer = self.ranks.optimizer(policy, settings, steps, self.critic)
+        self.reference = self.ranks.reference(policy) if algorithm.needs_reference else None
         name = algorithm.teacher
         self.teacher = load_teacher(name, policy, settings.policy) if name else None
 
@@ -117,7 +114,7 @@ class Learner:
         """Load what `save` wrote, on any number of ranks. Raises ModelError for NaN in it."""
         plain = {"model": str(folder), "device": "cpu", "quantize": None}
         saved = self.settings.policy.model_copy(update=plain)
-        self.ranks.restore_policy(self.policy, partial(load_policy, saved))
+        self.ranks.restore_policy(self.policy, saved)
         state = self.state
         learned = self.ranks.read(folder / "assay" / "learner.safetensors", state.__getitem__)
         for name, tensor in state.items():
@@ -221,8 +218,9 @@ class Learner:
         total = totals.pop("loss")
         self._require_finite("loss", total, step, list(compress(batches, wrong)))
         norm = self.optimizer.step(step)
-        self._require_finite("gradient's norm", norm, step, batches)
-        return {"loss": total, "grad_norm": norm} | _means(totals)
+        metrics = {"loss": total} | ({} if norm is None else {"grad_norm": norm})
+        self._require_finite("gradient's norm", norm or 0.0, step, batches)
+        return metrics | _means(totals)
 
     def _require_finite(self, what: str, value: float, step: int, batches: list[Batch]) -> None:
         if not math.isfinite(value):
@@ -256,7 +254,9 @@ def _sums(output: ModelOutput, numbers: Numbers, batch: Batch) -> Metrics:
     row: Metrics = {}
     fresh = batch.mask if batch.replayed is None else batch.mask & ~batch.replayed
     again = batch.mask & ~fresh
-    for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
+    unknown = bool(output.entropy.isnan().all())
+    entropy = {} if unknown else {"entropy": output.entropy.detach()}
+    for name, value in {**numbers, **entropy}.items():
         reduce = masked_max if name.endswith("_max") else masked_sum
         row[name] = float(reduce(value, again if _is_of_replays(name) else fresh))
     return row | {"tokens": int(fresh.sum()), "replay/tokens": int(again.sum())}

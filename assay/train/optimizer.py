@@ -3,7 +3,7 @@ never pickle.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +39,31 @@ def default_lr(learns_from: str, adapted: bool, width: int) -> float:
 def bytes_of(dtype: torch.dtype) -> dict[str, int]:
     """Bytes that `Optimizer` holds for each trained number of a parameter, by part."""
     return {"master weights": 0 if dtype is torch.float32 else 4, "optimizer": 8, "gradients": 4}
+
+
+class OptimizerSteps(Protocol):
+    """What the learner asks of an optimizer, wherever its weights are."""
+
+    lr: float
+    """The peak learning rate."""
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Says what a checkpoint holds of it."""
+
+    def lr_at(self, step: int) -> float:
+        """Returns the learning rate at `step` (from 0)."""
+
+    def step(self, step: int) -> float | None:
+        """Takes one step along the gradients so far, and forgets them. Returns the gradient's norm
+        before clipping, if it is known.
+        """
+
+    def like(self, key: str) -> Tensor:
+        """Returns a tensor laid out as the one of that key in `tensors`."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over tensors of another's `tensors`, laid out as here."""
 
 
 class Optimizer:

@@ -8,10 +8,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from assay.config.sections import PolicySettings, RunSettings
 from assay.errors import ModelError
 from assay.policy.checkpoints import not_finite
 from assay.policy.forward import ModelOutput, forward
-from assay.policy.load_model import Policy
+from assay.policy.load_model import Policy, load_policy
+from assay.policy.reference import Reference
+from assay.train.optimizer import Optimizer, OptimizerSteps
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")
@@ -38,6 +41,16 @@ class Ranks:
 
     def shard(self, policy: Policy, critic: Any) -> None:
         """Keep only this rank's part of the weights."""
+
+    def optimizer(
+        self, policy: Policy, settings: RunSettings, steps: int, critic: Any
+    ) -> OptimizerSteps:
+        """The optimizer of what this rank trains."""
+        return Optimizer(policy.trainable, settings.optimizer, steps, critic=critic)
+
+    def reference(self, policy: Policy) -> Any:
+        """A `Reference`, which puts the weights of the stage's start in place."""
+        return Reference(policy)
 
     def forward(self, model: Any, batch: Batch, *options: Any, **keywords: Any) -> ModelOutput:
         """As `policy.forward.forward`, of a sharded model."""
@@ -81,9 +94,9 @@ class Ranks:
         """Write whole tensors as safetensors."""
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
-    def restore_policy(self, policy: Policy, load: Callable[[], Policy]) -> None:
-        """Give the policy the trained weights of the one that `load` loads."""
-        policy.copy_weights(load().trainable)
+    def restore_policy(self, policy: Policy, settings: PolicySettings) -> None:
+        """Give the policy the trained weights of the one that the settings name."""
+        policy.copy_weights(load_policy(settings).trainable)
 
     def read(self, file: Path, like: Callable[[str], Tensor]) -> dict[str, Tensor]:
         """What this rank keeps of the tensors that `save` wrote; `like(name)` has its layout.

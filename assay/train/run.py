@@ -28,7 +28,7 @@ from assay.evaluate.report import (
 )
 from assay.judges.open_judge import open_judge
 from assay.maths.seeds import derive
-from assay.policy.load_model import Policy, load_policy
+from assay.policy.load_model import Policy
 from assay.policy.source import ModelSource
 from assay.policy.tokenizer import vocabulary
 from assay.progress import Progress, counted
@@ -45,6 +45,7 @@ from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.inputs import Digests
 from assay.train.learner import Learner, OpenLearner
+from assay.train.open_learner import load_learning_policy, open_learner
 from assay.train.replay import ReplaySource
 from assay.train.screening import screen_tasks
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
@@ -242,7 +243,7 @@ class StageRun:
 
 @asynccontextmanager
 async def open_run(
-    stage: Stage, progress: Progress, make_learner: OpenLearner = Learner
+    stage: Stage, progress: Progress, make_learner: OpenLearner = open_learner
 ) -> AsyncIterator[StageRun]:
     """Open a stage with its policy, source, judge and trackers at its newest checkpoint.
 
@@ -252,7 +253,7 @@ async def open_run(
     folder = StageFolder(settings)
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     progress.phase("loading model")
-    policy = await in_own_thread(load_policy, settings.policy, stage.model)
+    policy = await in_own_thread(load_learning_policy, settings, stage.model)
     prompter = Prompter(policy.chat, stage.environment, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     evaluation = {

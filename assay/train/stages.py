@@ -32,8 +32,9 @@ from assay.tasks.rows import file_rows
 from assay.train.check_settings import check_settings
 from assay.train.folder import LOCK, StageFolder, locked
 from assay.train.inputs import inputs_of
-from assay.train.learner import Learner, OpenLearner
+from assay.train.learner import OpenLearner
 from assay.train.loop import train
+from assay.train.open_learner import open_learner, require_supported
 from assay.train.optimizer import WIDTH, default_lr, with_default_lr
 from assay.train.reward_trial import try_rewards
 from assay.train.run import BASE, Stage, open_run
@@ -68,7 +69,7 @@ def run_plan(
     fresh: bool = False,
     allow_changes: bool = False,
     progress: Progress | None = None,
-    make_learner: OpenLearner = Learner,
+    make_learner: OpenLearner = open_learner,
 ) -> PlanOutcome:
     """Run every stage of the plan: finished stages are skipped, a stopped stage continues.
 
@@ -188,6 +189,7 @@ def prepare(
     callbacks = build_callbacks(settings.callbacks)
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)
+    require_supported(settings, algorithm, adapted)
     if not dry_run:
         model = model.converted(progress)
     tasks = load_stage_tasks(settings, algorithm, environment)

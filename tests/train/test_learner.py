@@ -25,6 +25,7 @@ from assay.train import ranks as ranks_module
 from assay.train.batch import micro_batches, to_batch
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
+from assay.train.optimizer import Optimizer
 from assay.types import Sample
 from tests.policies import NoSource, random_samples, run_settings, tiny_policy
 
@@ -349,6 +350,7 @@ def test_minibatches_take_a_gradient_step_each_on_whole_groups(tmp_path: Path) -
     assert not homes[0] & homes[1]
     assert all(sum(s.weight * sum(s.mask) for s in part) == pytest.approx(1.0) for part in parts)
     learner.step(samples, 0)
+    assert isinstance(learner.optimizer, Optimizer)
     assert {state["step"].item() for state in learner.optimizer.adamw.state.values()} == {4.0}
 
 
