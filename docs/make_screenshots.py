@@ -37,7 +37,7 @@ class View:
 
     name: str
     address: str
-    drawn: str
+    selector: str
     clicks: tuple[str, ...] = ()
 
 
@@ -47,14 +47,15 @@ def views(run: str, agent: str, find: Callable[[str, str], str]) -> Iterator[Vie
     failure = find(rollouts, ".list .mark.fail >> nth=2")
     calls = find(f"rollouts?run={agent}&stage=grpo", ".list .row.first")
     pair = find(f"changes?run={run}", ".changes button >> nth=0")
-    task = find(f"tasks?run={run}", "td.task a >> nth=0")
+    tasks = f"tasks?run={run}&stage=sft&kind=evaluations"
+    task = find(tasks, "td.task a >> nth=0")
     yield View("runs", "", "tr.chosen")
     yield View("curves", "curves", ".curves .swatch")
     yield View("run", f"run?run={run}", "section[aria-label='stage grpo'] canvas")
     yield View("rollouts", failure, "article .checks", ("text=log-probability",))
     yield View("agent", calls, ".call-tree", (".call-tree li:nth-child(1) summary",))
     yield View("groups", f"groups?run={run}", ".groups .dot")
-    yield View("tasks", f"tasks?run={run}", "td.task a")
+    yield View("tasks", tasks, "main .spark")
     yield View("task", task, ".plot canvas")
     yield View("evaluations", f"evaluations?run={run}&with_run={run}&with_at=1", ".per-task a")
     yield View("changes", f"changes?run={run}", ".changes")
@@ -85,15 +86,17 @@ def shoot(folder: Path, run: str, agent: str) -> None:
 
 def picture(browser: Any, at: str, view: View, theme: str, width: int) -> Image.Image:
     """What a screen shows of a view."""
-    with drawn(browser, at, view, theme, width) as page:
-        return Image.open(BytesIO(page.screenshot())).convert("RGB")
+    with opened(browser, at, view, theme, width) as page:
+        screen = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        # Text stays sharp, and a picture is half of what it would be with all colours.
+        return screen.quantize(112, dither=Image.Dither.NONE).convert("RGB")
 
 
 @contextmanager
-def drawn(browser: Any, at: str, view: View, theme: str, width: int) -> Iterator[Any]:
+def opened(browser: Any, at: str, view: View, theme: str, width: int) -> Iterator[Any]:
     """A page that shows a view."""
     with open_page(browser, f"{at}/#{view.address}", theme, width) as (page, did):
-        page.wait_for_selector(view.drawn)
+        page.wait_for_selector(view.selector)
         for selector in view.clicks:
             page.click(selector)
         page.evaluate("document.activeElement.blur()")
@@ -105,18 +108,17 @@ def drawn(browser: Any, at: str, view: View, theme: str, width: int) -> Iterator
 
 def write_sheet(screens: list[list[Image.Image]], file: Path) -> None:
     """Put the screens of a view into one picture: a row for each theme."""
-    width = sum(one.width + GAP for one in screens[0]) - GAP
+    width = sum(screen.width + GAP for screen in screens[0]) - GAP
     height = sum(row[0].height + GAP for row in screens) - GAP
     sheet, top = Image.new("RGB", (width, height), "#8a8a8a"), 0
     for row in screens:
         left = 0
-        for one in row:
-            sheet.paste(one, (left, top))
-            left += one.width + GAP
+        for screen in row:
+            sheet.paste(screen, (left, top))
+            left += screen.width + GAP
         top += row[0].height + GAP
     file.parent.mkdir(exist_ok=True)
-    # Few colours, losslessly: text stays sharp, and a sheet is a third of what it would be.
-    sheet.quantize(64, dither=Image.Dither.NONE).convert("RGB").save(file, lossless=True)
+    sheet.save(file, lossless=True, method=6)
     assert file.stat().st_size < LARGEST, f"{file.name} has {file.stat().st_size} bytes"
 
 

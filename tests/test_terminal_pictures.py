@@ -23,11 +23,12 @@ def test_each_command_fits_a_terminal_of_80_and_of_120_columns(tmp_path: Path) -
     settings = write(tmp_path, TINY.replace("[rollout]", EVALUATED))
     trained = assay("train", settings, folder=tmp_path)
     assert trained.returncode == 0, trained.stderr
-    words = [SCRIPT, tmp_path / "runs" / "small", "--pictures", tmp_path / "pictures"]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    run, pictures_folder = tmp_path / "runs" / "small", tmp_path / "pictures"
+    words: list[str | Path] = [sys.executable, SCRIPT, run, "--pictures", pictures_folder]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     pictures = {file.name: html.unescape(file.read_text()).replace("\xa0", " ")
-                for file in (tmp_path / "pictures").iterdir()}  # fmt: skip
+                for file in pictures_folder.iterdir()}  # fmt: skip
     assert pictures.keys() == {f"{name}_{width}.svg" for name in NAMES for width in (80, 120)}
     assert "assay compare runs/small/sft runs/small/grpo" in pictures["compare_80.svg"]
     assert "pass@1" in pictures["show_80.svg"]

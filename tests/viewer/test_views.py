@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.trackers.jsonl import JsonlTracker
+from assay.types import Answer, Execution, Verdict
 from tests.viewer.chromium import BROWSER, faint, is_quiet, open_page, served, unnamed
 from tests.viewer.made import (
     ADVANTAGE,
@@ -136,7 +138,10 @@ def test_a_single_value_stands_high_on_an_axis_that_starts_at_0(
     browser: Any, tmp_path: Path
 ) -> None:
     make_run(tmp_path / "made", steps=1)
-    with served(tmp_path) as at, open_page(browser, f"{at}/#tasks?run=made&task=set/a") as (page, _):
+    with (
+        served(tmp_path) as at,
+        open_page(browser, f"{at}/#tasks?run=made&task=set/a") as (page, _),
+    ):
         page.wait_for_selector(".plot canvas")
         page.wait_for_timeout(300)
         assert page.eval_on_selector(".plot canvas", POINT) < 0.35, "in the middle it says nothing"
@@ -210,6 +215,23 @@ def test_each_check_has_its_result_what_was_expected_and_what_came(
         page.wait_for_selector(".checks .mark.pass")
         assert [row[1] for row in cells(page, ".checks")] == ["passed", "passed"]
         assert is_quiet(did, address)
+
+
+def test_the_only_check_of_an_answer_has_the_verdict_as_its_result(
+    browser: Any, tmp_path: Path
+) -> None:
+    rollout = made_rollout("set/sum", WRONG)
+    execution = Execution(Verdict.WRONG, passed=0, total=1, detail="'5' is not '6'")
+    turn = replace(rollout.turns[0], execution=execution)
+    task = replace(rollout.task, checks=(Answer("6", exact=True),))
+    make_run(tmp_path / "made", extra=[replace(rollout, task=task, turns=(turn,))])
+    with (
+        served(tmp_path) as at,
+        open_page(browser, f"{at}/#rollouts?run=made&at=3.2.0") as (page, _),
+    ):
+        page.wait_for_selector(".checks")
+        ((_, result, _, expected, came, _),) = cells(page, ".checks")
+        assert (result, expected, came) == ("wrong", "6", "'5' is not '6'")
 
 
 def test_a_check_that_passes_beside_one_that_fails_says_so(browser: Any, address: str) -> None:

@@ -111,9 +111,9 @@ function options(width, height, series, { intervals, format, onCursor, log }) {
 function span(low, high, intervals) {
   const ends = intervals ? intervals.flatMap(([, a, b]) => [a, b]) : [];
   const [bottom, top] = [Math.min(low, ...ends), Math.max(high, ...ends)];
-  if (bottom === top) return top > 0 ? [0, 1.25 * top] : [top - 1, top + 1]; // no scale of its own
-  const room = (top - bottom) * 0.08;
-  return [bottom >= 0 && bottom < top * 0.5 ? 0 : bottom - room, top + room];
+  const room = (top - bottom || Math.abs(top) || 1) * 0.08;
+  // A single value has no scale of its own.
+  return [bottom >= 0 && (bottom < top * 0.5 || bottom === top) ? 0 : bottom - room, top + room];
 }
 
 /**
