@@ -8,6 +8,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated
 
 import typer
@@ -37,7 +38,7 @@ from assay.errors import AssayError, UserError
 from assay.extras import advice_on
 from assay.os_errors import PATH_ERRORS
 from assay.os_errors import advice as advice_on_path
-from assay.progress import StderrHandler
+from assay.progress import StderrHandler, broken
 from assay.registry import one_line, plugin_line
 from assay.tuning import set_variables
 from assay.types import printable
@@ -115,7 +116,10 @@ def main() -> None:
         line, code = explain(error)
         if not line:
             raise
-        sys.stderr.write(f"assay: {printable(' '.join(line.split()))}\n")
+        line = f"assay: {printable(' '.join(line.split()))}"
+        if sys.stderr.isatty():
+            line = broken(line, get_terminal_size().columns)
+        sys.stderr.write(f"{line}\n")
     sys.exit(code)
 
 

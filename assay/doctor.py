@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -125,6 +126,12 @@ def render(machine: Machine) -> Table:
     table.add_row("python", machine.python)
     table.add_row("system", f"{machine.system}, {machine.cores} cores, {machine.memory_gb:g} GB")
     table.add_row("accelerators", str(machine.accelerators))
-    for name, value in {**machine.packages, **machine.languages, **machine.tools}.items():
-        table.add_row(name, value or "absent")
+    parts: dict[str, Mapping[str, str | None]] = {
+        "packages": machine.packages, "languages": machine.languages, "tools": machine.tools,
+    }  # fmt: skip
+    for title, rows in parts.items():
+        table.add_row()
+        table.add_row(f"[bold]{title}[/]")
+        for name, value in rows.items():
+            table.add_row(name, value or "absent")
     return table

@@ -194,8 +194,13 @@ def cell(text: object) -> Text:
 
 
 def broken(line: str, width: int) -> str:
-    """The line in lines for a terminal of `width` columns; words and paths stay whole."""
-    return "\n".join(wrap(line, width - 1, break_long_words=False, break_on_hyphens=False))
+    """The line in lines for a terminal of `width` columns; words and paths stay whole. What is not
+    the beginning of a line is indented.
+    """
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    lines = wrap(line, width - 1, subsequent_indent=indent, break_long_words=False,
+                 break_on_hyphens=False)  # fmt: skip
+    return "\n".join(lines)
 
 
 def _open_bar(stream: TextIO, note: Callable[[], str], rest: Callable[[], str]) -> RichProgress:

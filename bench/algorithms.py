@@ -173,7 +173,9 @@ def draw(start: Evaluation, results: list[Result], file: Path) -> None:
             [result.lengths for result in results],
         ),
     ):
-        axes.axvline(before, color="#999999", linewidth=1, linestyle=":")
+        axes.axvline(
+            before, color="#999999", linewidth=1, linestyle=":", label="after SFT, where all start"
+        )
         for place, points in enumerate(values):
             axes.errorbar(
                 statistics.fmean(points),
@@ -182,12 +184,25 @@ def draw(start: Evaluation, results: list[Result], file: Path) -> None:
                 fmt="o",
                 color="#4269d0",
                 capsize=3,
+                label="mean of the seeds, with 95 % intervals",
             )
-            axes.plot(points, [place] * len(points), "|", color="#e07b39", markersize=9)
+            axes.plot(
+                points,
+                [place] * len(points),
+                "|",
+                color="#e07b39",
+                markersize=9,
+                label="a seed",
+            )
         axes.set_xlabel(label)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_yticks(range(len(results)), [result.name for result in results])
     panels[0].invert_yaxis()
+    handles, labels = panels[0].get_legend_handles_labels()
+    one_of_each = dict(zip(labels, handles, strict=True))
+    figure.legend(
+        one_of_each.values(), one_of_each, loc="outside upper center", ncols=3, frameon=False
+    )
     figure.savefig(file, dpi=130)
 
 

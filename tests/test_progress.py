@@ -106,7 +106,7 @@ def test_one_of_a_thing_is_no_plural() -> None:
 def test_a_long_line_breaks_between_words_and_leaves_paths_whole() -> None:
     path = "/" + "long/" * 30
     lines = broken(f"  the whole stage 15 s; see {path} and more", 24).split("\n")
-    assert lines == ["  the whole stage 15 s;", "see", path, "and more"]
+    assert lines == ["  the whole stage 15 s;", "    see", f"    {path}", "    and more"]
 
 
 def test_a_terminal_has_a_bar_that_is_gone_at_the_end_and_lines_that_stay() -> None:

@@ -105,7 +105,8 @@ def _end(
         words.append("--output FILE.jsonl writes the tasks that are kept")
     if summary["flawed"] and report is None:
         words.append("--report FILE writes the reason of each finding")
-    return f"{reasons}{_first_prompt(reports)}{'; '.join(words)}"
+    parts = [f"\n{reasons}\n" if reasons else "", _first_prompt(reports), "; ".join(words)]
+    return "".join(parts)
 
 
 def _first_prompt(reports: Sequence[TaskReport]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +14,9 @@ from assay.errors import SettingsError
 from assay.evaluate.grid import terminal_table
 from assay.progress import cell
 
-METRICS = ("reward/pass_rate", "reward/mean", "rollout/failed", "rollout/length", "learn/entropy",
-           "loss")  # fmt: skip
-"""The metrics that people are shown."""
+METRICS = {"reward/pass_rate": ".1%", "reward/mean": ".2f", "rollout/failed": ".0f",
+           "rollout/length": ".0f", "learn/entropy": ".2g", "loss": ".3g"}  # fmt: skip
+"""The metrics that people are shown, each in as many digits as the console of training shows."""
 
 
 def show(
@@ -65,26 +65,44 @@ def _shown(run: dict[str, Any]) -> list[Any]:
     evaluations = [
         [row["name"], row["tasks_spec"], f"{row['pass_at'][1]:.1%}",
          f"{row['interval']['low']:.1%} to {row['interval']['high']:.1%}", row["lost"],
-         row["mean_length"]]
+         f"{row['mean_length']:.0f}"]
         for row in run["evaluations"]
     ]  # fmt: skip
     head = ["policy", "tasks", "pass@1", "95 %", "lost", "tokens"]
     alerts = [[alert["stage"], alert["step"], alert["text"]] for alert in run["alerts"]]
-    parts: list[Any] = [_text(f"\n{run['name']}, changed {run['age'] / 60:.0f} min ago")]
-    parts += [_stages_table(run["stages"])] if run["stages"] else []
-    parts += [_fitted([head, *evaluations], names=2)] if evaluations else []
-    parts += [_table(["alert", "step", ""], alerts)] if alerts else []
+    finished = "finished, " if run["finished"] else ""
+    tables = [_stages_table(run["stages"])] if run["stages"] else []
+    tables += [_fitted([head, *evaluations], names=2)] if evaluations else []
+    tables += [_table(["alert", "step", ""], alerts)] if alerts else []
+    parts: list[Any] = [_text(f"\n{run['name']}, {finished}changed {_ago(run['age'])}")]
+    parts += [part for table in tables for part in ("", table)][1:]
     return [*parts, *_damage_lines(run["damage"])]
+
+
+def _ago(seconds: float) -> str:
+    """A time that has passed, in one unit, as the viewer says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s ago"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min ago"
+    return (
+        f"{seconds / 3600:.0f} h ago" if seconds < 172_800 else f"{seconds / 86_400:.0f} days ago"
+    )
 
 
 def _stages_table(stages: Sequence[dict[str, Any]]) -> Any:
     """A line for each stage, with those of METRICS that any of them has."""
     present = [name for name in METRICS if any(name in stage["metrics"] for stage in stages)]
     rows = [
-        [stage["name"], stage["step"], *(stage["metrics"].get(name) for name in present)]
+        [stage["name"], stage["step"], *(_rounded(name, stage["metrics"]) for name in present)]
         for stage in stages
     ]
     return _fitted([["stage", "step", *(name.replace("/", "/\n") for name in present)], *rows])
+
+
+def _rounded(name: str, metrics: Mapping[str, float | None]) -> str:
+    value = metrics.get(name)
+    return "" if value is None else format(value, METRICS[name])
 
 
 def _fitted(lines: Sequence[Sequence[Any]], names: int = 1) -> Any:

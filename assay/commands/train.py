@@ -201,7 +201,7 @@ def _show(outcome: PlanOutcome) -> None:
         options.show("", table(outcome.evaluations))
     options.echo()
     for row in read_held_out(outcome.folder):
-        options.echo(
+        options.print_lines(
             f"{row.stage}: {row.paid:.1%} pass the paid checks of {row.family}, {row.passed:.1%}"
             f" those held out too" + f"; {row.lost} lost to the machine" * bool(row.lost)
         )
@@ -217,4 +217,4 @@ def _show(outcome: PlanOutcome) -> None:
         for file in outcome.folder.glob(pattern):
             options.echo(f"{kind:<8} {file}")
     if outcome.advice:
-        options.echo(f"advice   {outcome.advice}")
+        options.print_lines(f"advice   {outcome.advice}")

@@ -426,7 +426,7 @@ def _cells(rows: Sequence[ModelRow]) -> list[list[str]]:
         [row.model, row.method or "none", str(row.seeds.seeds), _pass_at_1(row.seeds),
          f"{row.interval.low:.1%} to {row.interval.high:.1%}",
          f"{row.lost} of {row.completions}" if row.lost else "0",
-         f"{f'{row.passed:.1f}'.removesuffix('.0')}/{row.tasks}", f"{row.mean_length:.1f}"]
+         f"{f'{row.passed:.1f}'.removesuffix('.0')}/{row.tasks}", f"{row.mean_length:.0f}"]
         for row in rows
     ]  # fmt: skip
 

@@ -4,8 +4,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 
 from assay.progress import Progress
 from assay.trackers.base import Tracker
@@ -60,23 +59,27 @@ class BarTracker(Tracker):
     def __init__(self, progress: Progress, *, run: str) -> None:
         self._progress = progress
         self._run = run
-        self._newest = ""
+        self._newest: Sequence[str] = ()
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Move the bar, or print an evaluation above it."""
-        line = f"{self._run} step {step}  {_numbers(metrics)}"
+        columns = shutil.get_terminal_size().columns - 1
+        lines = _filled([f"{self._run} step {step}", *_words(metrics)], columns)
         if _is_evaluation(metrics):
-            self._progress.say(line, result=True)
+            self._say(lines)
         else:
             self._progress.advance()
-            self._progress.note = _numbers(metrics, shutil.get_terminal_size().columns - 1)
-            self._newest = line
+            (self._progress.note, *_) = _filled(_words(metrics), columns)
+            self._newest = lines
 
     def close(self) -> None:
         """Print the last step's metrics."""
         self._progress.note = ""
-        if self._newest:
-            self._progress.say(self._newest, result=True)
+        self._say(self._newest)
+
+    def _say(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._progress.say(line, result=True)
 
 
 class LineTracker(Tracker):
@@ -105,7 +108,7 @@ class LineTracker(Tracker):
             if tenth == self._tenth and now - self._printed < SECONDS_BETWEEN_LINES:
                 return
             self._tenth, self._printed = tenth, now
-        line = f"{self._run} step {step}/{self._total}  {_numbers(metrics)}"
+        line = BETWEEN.join([f"{self._run} step {step}/{self._total}", *_words(metrics)])
         self._progress.say(line, result=True)
 
 
@@ -113,19 +116,28 @@ def _is_evaluation(metrics: Metrics) -> bool:
     return any(name.startswith("evaluate/") for name in metrics)
 
 
-def _numbers(metrics: Metrics, columns: int = 0) -> str:
-    """The metrics in words; with `columns`, the first of them that fit."""
+def _words(metrics: Metrics) -> list[str]:
+    """Each metric that is shown, with its name."""
     gaps = {name: f"{name.removeprefix('held_out/')} {{:.1%}}" for name in metrics if GAP in name}
     hidden = [name for name in LOST if not metrics.get(name)]
     hidden += ["loss"] if OF_RL in metrics else []
-    words = [
+    return [
         _short(shape.format(metrics[name]))
         for name, shape in (SHOWN | dict(sorted(gaps.items()))).items()
         if name in metrics and name not in hidden
     ]
-    widths = accumulate(len(word) + len(BETWEEN) for word in words)
-    count = sum(width - len(BETWEEN) <= (columns or width) for width in widths)
-    return BETWEEN.join(words[:count])
+
+
+def _filled(words: Sequence[str], columns: int) -> list[str]:
+    """The words in lines of so many columns, those after the first indented; no word is broken."""
+    lines = [""]
+    for word in words:
+        line = f"{lines[-1]}{BETWEEN}{word}" if lines[-1] else word
+        if lines[-1] and len(line) > columns:
+            lines.append(f"{BETWEEN}{word}")
+        else:
+            lines[-1] = line
+    return lines
 
 
 def _short(word: str) -> str:

@@ -64,7 +64,7 @@ def test_the_table_has_model_method_rate_tasks_passed_and_length(tmp_path: Path)
         ("", 0.25, 1, 4), ("sft", 0.75, 3, 4), ("grpo", 1.0, 4, 4)
     ]  # fmt: skip
     assert f"| {place}/sft | sft | 1 | 75.0% | " in found.markdown()
-    assert "| 3/4 | 10.0 |" in found.markdown()
+    assert "| 3/4 | 10 |" in found.markdown()
     against = [(one.model, one.against, one.paired.wins) for one in found.comparisons]
     base = f"{place}/base"
     assert against == [(f"{place}/sft", base, 2), (f"{place}/grpo", base, 3)]
@@ -87,7 +87,7 @@ def test_on_a_terminal_of_80_columns_names_are_shortened_and_no_number_is(tmp_pa
     assert base[0].startswith("…")
     assert base[0].endswith("/base")
     assert (sft[2], grpo[2], sft[-2:], grpo[-2:]) == (
-        "75.0%", "100.0%", ["3/4", "10.0"], ["4/4", "10.0"]
+        "75.0%", "100.0%", ["3/4", "10"], ["4/4", "10"]
     )  # fmt: skip
     assert "won/lost/tied" in capture.get()
     assert [line.split()[-3] for line in lines[-2:]] == ["3/0/1", "4/0/0"]

@@ -10,7 +10,7 @@ import pytest
 
 from assay.progress import Progress
 from assay.trackers.console import BarTracker, LineTracker, open_console
-from tests.terminals import everything_written
+from tests.terminals import everything_written, lines_shown
 
 STEP = {
     "reward/mean": 0.5,
@@ -139,6 +139,21 @@ def test_a_terminal_shows_a_bar_that_starts_where_the_run_was_resumed_and_leaves
     for text in ("40/200", "42/200", "step 41  evaluation: pass@1 50.0%", "step 42  loss 0.25"):
         assert text in shown
     assert "demo/[grpo]" in shown.rpartition("step 42  loss 0.25")[0]
+
+
+def test_a_terminal_breaks_the_last_step_between_metrics_and_not_within_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "40")
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        with Progress(terminal) as progress:
+            tracker = open_console(progress, run="demo/grpo", start_step=0, total_steps=1)
+            tracker.track(1, {"reward/mean": 0.5, "learn/lr": 1e-3, "time/judge": 1.0})
+            tracker.close()
+    lines = lines_shown(everything_written(reader), 40)
+    assert lines[:2] == ["demo/grpo step 1  reward 0.50  lr 1e-3", "  judge 1.0 s"]
 
 
 def test_without_a_terminal_the_console_prints_lines() -> None:

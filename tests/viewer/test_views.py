@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.trackers.jsonl import JsonlTracker
+from assay.types import Answer, Execution, Verdict
 from tests.viewer.chromium import BROWSER, faint, is_quiet, open_page, served, unnamed
 from tests.viewer.made import (
     ADVANTAGE,
@@ -107,6 +109,44 @@ def test_every_view_fits_the_screen_is_named_and_can_be_read(
         assert is_quiet(did, address)
 
 
+CUT = """all => all.filter((one) => one.scrollWidth > one.clientWidth || one.scrollHeight
+    > one.clientHeight + 4).map((one) => one.innerText)"""
+"""Texts that do not fit their box."""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_head_and_no_button_is_cut(browser: Any, address: str, width: int) -> None:
+    with open_page(browser, address, width=width) as (page, _):
+        for view, drawn in VIEWS.items():
+            page.goto(f"{address}/#{view}")
+            page.wait_for_selector(drawn)
+            assert page.eval_on_selector_all(".row.head > *, button:not(.sort)", CUT) == [], view
+
+
+POINT = """one => {
+    const { data, width, height } = one.getContext("2d").getImageData(0, 0, one.width, one.height);
+    const rows = [];
+    for (let at = 0; at < data.length; at += 4)
+        if (data[at + 2] - data[at] > 100 && data[at + 3] > 200)
+            rows.push(Math.floor(at / 4 / width) / height);
+    return rows.reduce((a, b) => a + b, 0) / rows.length;
+}"""
+"""How far down a plot its points stand, as a share of its height."""
+
+
+def test_a_single_value_stands_high_on_an_axis_that_starts_at_0(
+    browser: Any, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "made", steps=1)
+    with (
+        served(tmp_path) as at,
+        open_page(browser, f"{at}/#tasks?run=made&task=set/a") as (page, _),
+    ):
+        page.wait_for_selector(".plot canvas")
+        page.wait_for_timeout(300)
+        assert page.eval_on_selector(".plot canvas", POINT) < 0.35, "in the middle it says nothing"
+
+
 def test_a_view_of_another_run_asks_nothing_of_the_run_before(browser: Any, address: str) -> None:
     with open_page(browser, f"{address}/#evaluations?run=eval-a") as (page, did):
         page.wait_for_selector("section[aria-label='by difficulty']")
@@ -175,6 +215,23 @@ def test_each_check_has_its_result_what_was_expected_and_what_came(
         page.wait_for_selector(".checks .mark.pass")
         assert [row[1] for row in cells(page, ".checks")] == ["passed", "passed"]
         assert is_quiet(did, address)
+
+
+def test_the_only_check_of_an_answer_has_the_verdict_as_its_result(
+    browser: Any, tmp_path: Path
+) -> None:
+    rollout = made_rollout("set/sum", WRONG)
+    execution = Execution(Verdict.WRONG, passed=0, total=1, detail="'5' is not '6'")
+    turn = replace(rollout.turns[0], execution=execution)
+    task = replace(rollout.task, checks=(Answer("6", exact=True),))
+    make_run(tmp_path / "made", extra=[replace(rollout, task=task, turns=(turn,))])
+    with (
+        served(tmp_path) as at,
+        open_page(browser, f"{at}/#rollouts?run=made&at=3.2.0") as (page, _),
+    ):
+        page.wait_for_selector(".checks")
+        ((_, result, _, expected, came, _),) = cells(page, ".checks")
+        assert (result, expected, came) == ("wrong", "6", "'5' is not '6'")
 
 
 def test_a_check_that_passes_beside_one_that_fails_says_so(browser: Any, address: str) -> None:

@@ -68,6 +68,7 @@ function Group({ files, rows }) {
   const mean = rewards.reduce((a, b) => a + b, 0) / (rewards.length || 1);
   const spread = Math.sqrt(rewards.reduce((sum, one) => sum + (one - mean) ** 2,
     0) / (rewards.length || 1));
+  // Between equal rewards it is what the rounding of their mean leaves.
   return html`<tr>
     <td class="task">${plain(rows[0].task_id)}</td>
     <td><div class="dots">${rows.map((row) => html`<a class="dot" href=${address("rollouts", {
@@ -77,6 +78,6 @@ function Group({ files, rows }) {
       ><${Mark} row=${{ ...row }} /></a>`)}</div></td>
     <td class="number">${rows.filter((row) => row.verdict === "pass").length}/${rows.length}</td>
     <td class="number">${rewards.length ? mean.toFixed(3) : "–"}</td>
-    <td class="number ${spread ? "" : "muted"}">${spread ? spread.toFixed(3) : "none"}</td>
+    <td class="number">${spread > 1e-9 ? spread.toFixed(3) : html`<i class="muted">none</i>`}</td>
   </tr>`;
 }

@@ -112,7 +112,8 @@ function span(low, high, intervals) {
   const ends = intervals ? intervals.flatMap(([, a, b]) => [a, b]) : [];
   const [bottom, top] = [Math.min(low, ...ends), Math.max(high, ...ends)];
   const room = (top - bottom || Math.abs(top) || 1) * 0.08;
-  return [bottom >= 0 && bottom < top * 0.5 ? 0 : bottom - room, top + room];
+  // A single value has no scale of its own.
+  return [bottom >= 0 && (bottom < top * 0.5 || bottom === top) ? 0 : bottom - room, top + room];
 }
 
 /**

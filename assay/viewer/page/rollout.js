@@ -99,16 +99,15 @@ function Turn({ turn, place, mode, many, checks }) {
 }
 
 function Verdict({ turn, place, checks }) {
-  const detail = turn.detail.text;
-  const tests = turn.tests || [];
-  const named = tests.some((one) => !/^\d+$/.test(one.name));
+  const [detail, tests] = [turn.detail.text, turn.tests || []];
   return html`<section>
     <h3>verdict <small>${turn.verdict.replace("_", " ")}, ${turn.passed} of ${turn.total} checks,
       ${" "}${(turn.cpu_seconds || 0).toFixed(3)} s CPU</small></h3>
     ${turn.forgeable && html`<p class="alert">forgeable: it rests on the program's word</p>`}
     ${detail && html`<${LongText} place=${place} turn=${turn.turn} name="detail"
       value=${turn.detail} label="detail" />`}
-    ${named ? html`<${Tests} tests=${tests} total=${turn.total} />`
+    ${tests.some((one) => !/^\d+$/.test(one.name))
+      ? html`<${Tests} tests=${tests} total=${turn.total} />`
       : turn.total > 0 && html`<${Checks} turn=${turn} checks=${checks} />`}
   </section>`;
 }
@@ -125,14 +124,15 @@ function got(detail) {
  */
 function Checks({ turn, checks }) {
   const failed = new Map((turn.tests || []).map((one) => [Number(one.name), one]));
+  if (turn.tests && turn.total === 1 && !turn.passed && !failed.size) // the verdict is its result
+    failed.set(1, { outcome: turn.verdict, detail: turn.detail.text });
   const aligned = checks.length > 0 && turn.total === checks.length;
   const all = turn.passed + failed.size >= turn.total;
   const none = turn.tests ? "not run" : "not recorded"; // by an older version
   let left = turn.tests ? turn.passed : 0;
   const results = Array.from({ length: Math.min(turn.total, 64) }, (_, at) => {
     if (failed.has(at + 1)) return failed.get(at + 1);
-    left -= 1;
-    return { outcome: all || left >= 0 ? "passed" : none, detail: "" };
+    return { outcome: all || left-- > 0 ? "passed" : none, detail: "" };
   });
   const answers = aligned && checks.some((one) => one.expected);
   return html`<table class="checks"><thead><tr><th class="number">#</th><th>result</th>

@@ -80,7 +80,7 @@ function Task({ files, task: { task_id: id, steps }, theme }) {
       <${Plot} title="pass rate" format=${percent} exact ...${by(rate)} />
       <${Plot} title="mean reward" exact ...${by((one) => one[3])} />
     </div>
-    <table><thead><tr><th class="number">step</th><th class="number">passed</th>
+    <table class="history"><thead><tr><th class="number">step</th><th class="number">passed</th>
       <th class="number">mean reward</th></tr></thead>
       <tbody>${steps.slice(-DRAWN).reverse().map(([step, passed, judged, reward]) => html`<tr>
         <td class="number"><a href=${address("rollouts", { ...files, task: id, step })}
