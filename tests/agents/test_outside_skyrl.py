@@ -52,7 +52,7 @@ class SkyRL:
             policy={"model": str(self.model), "dtype": "float32", "lora": {"rank": 4}},
             learner={"name": "tinker", "server": self.url, "reduction": "sequence_mean"},
             engine={"name": "tinker"},
-            optimizer={"lr": 1e-2, "eps": 1e-6, "max_grad_norm": 1e6, "schedule": "linear"},
+            optimizer={"lr": 1e-2, "eps": 1e-3, "max_grad_norm": 1e6, "schedule": "linear"},
             **changes,
         )
 
@@ -124,7 +124,7 @@ def test_ten_steps_have_the_losses_of_our_learner_over_a_restart(
             theirs.restore(saved)
         samples = random_samples(16, seed=step)
         wanted, told = ours.step(samples, step), theirs.step(samples, step)
-        assert told["loss"] == pytest.approx(wanted["loss"], abs=1e-3)
+        assert told["loss"] == pytest.approx(wanted["loss"], rel=1e-3, abs=1e-5)
     policy.save(end)
     learned = load_policy(here.model_copy(update={"model": str(end)})).trainable
     for name, weight in ours.policy.trainable.items():
