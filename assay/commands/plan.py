@@ -63,6 +63,7 @@ def plan(
         raise SettingsError("--quick has no effect on --gpus, which measures nothing; omit one")
     cards = parse_gpus(gpus) if gpus else None
     planned = options.checked_plan(context, config)
+    _require_known_memory(planned)
     options.quiet_transformers()
     if cards:
         _tell_gpus(planned, cards, longest or 0, as_json)
@@ -80,6 +81,17 @@ def plan(
     stages = [{**asdict(stage), "total": stage.total} for stage in forecasts]
     end = "\n".join([*map(_lines, forecasts), f"\nthe whole run: {in_time(total)}"])
     options.print_result({"stages": stages, "total": total}, as_json, [_memory(forecasts)], end)
+
+
+def _require_known_memory(planned: Plan) -> None:
+    """Raises SettingsError for stages that a server of others learns."""
+    for settings in planned.stages:
+        if settings.learner.name == "tinker":
+            raise SettingsError(
+                f"stage {settings.stage!r}: learner.name = 'tinker' learns and generates on a"
+                " server, whose memory and time are not known here; `assay train --dry-run` checks"
+                " the settings"
+            )
 
 
 def _tell_gpus(planned: Plan, gpus: Gpus, longest: int, as_json: bool) -> None:

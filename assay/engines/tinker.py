@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 from assay.config.generation import EngineSettings
 from assay.engines.base import Engine, GenerationRequest, Opening, Sampling, engine
 from assay.engines.completions import PendingCompletion, StopChecker
-from assay.errors import SettingsError
+from assay.errors import MachineError, RolloutLostError, SettingsError
 from assay.sync import in_own_thread
 from assay.types import Completion, Metrics
 
 if TYPE_CHECKING:
     from assay.policy.load_model import Policy
     from assay.policy.tinker import TinkerPolicy
+
+MAX_LOST = 32
+"""Completions lost in a row after which the server is given up."""
 
 
 class TinkerEngine:
@@ -24,6 +27,8 @@ class TinkerEngine:
     def __init__(self, policy: TinkerPolicy, settings: EngineSettings) -> None:
         self.max_concurrent, self.metrics = settings.max_concurrent, Metrics()
         self.tokens_generated, self._version = 0, -1
+        self._lost = 0
+        """Completions in a row."""
         self._sampler: Any = None
         self._slots = asyncio.Semaphore(settings.max_concurrent)
         self._adapter, self._stop_checker = policy.adapter, StopChecker(policy.chat)
@@ -38,21 +43,26 @@ class TinkerEngine:
         """Generate one completion. The server knows stop tokens only: what it has sampled after a
         stop string is cut off here.
 
-        Raises SettingsError for what the interface lacks or the server refuses, MachineError if it
-        fails.
+        Raises SettingsError if the server refuses, RolloutLostError for a completion that it fails,
+        and MachineError when it fails one after another.
         """
-        if sampling.min_p:
-            raise SettingsError("min_p is unknown to Tinker servers; leave evaluate.min_p out")
         from assay.policy.tinker import sample
 
         async with self._slots:
             sampler, version = self._sampler, self._version
-            tokens, logprobs = await sample(
-                sampler, self._adapter.url, list(request.prompt),
-                max_tokens=sampling.max_tokens, temperature=sampling.temperature,
-                top_p=sampling.top_p, top_k=sampling.top_k or -1, seed=request.seed % 2**31,
-                stop=sorted(self._stop_checker.chat.stop_tokens),
-            )  # fmt: skip
+            try:
+                tokens, logprobs = await sample(
+                    sampler, self._adapter.url, list(request.prompt),
+                    max_tokens=sampling.max_tokens, temperature=sampling.temperature,
+                    top_p=sampling.top_p, top_k=sampling.top_k or -1, seed=request.seed % 2**31,
+                    stop=sorted(self._stop_checker.chat.stop_tokens),
+                )  # fmt: skip
+            except MachineError as error:
+                self._lost += 1
+                if self._lost >= MAX_LOST:
+                    raise MachineError(f"{error} ({self._lost} times in a row)") from error
+                raise RolloutLostError(str(error)) from error
+        self._lost = 0
         self.tokens_generated += len(tokens)
         row = PendingCompletion(request, sampling)
         for token, logprob in zip(tokens, logprobs, strict=True):

@@ -4,6 +4,7 @@ stands for it here. docs/tinker.md says which servers there are.
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -15,10 +16,11 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import httpx2
+import torch
 
 from assay.archives import tarfile
 from assay.config.sections import RunSettings
-from assay.errors import MachineError, ModelError, SettingsError
+from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.files import saved_table, write_atomically
 from assay.maths.seeds import derive
 from assay.policy.adapters import WEIGHTS
@@ -31,8 +33,12 @@ STATE = Path("assay/tinker.json")
 """In a checkpoint: where on the server its state is."""
 NO_KEY = "tml-none"
 """Sent where the environment has no TINKER_API_KEY: servers of one's own ask for none."""
-REFUSALS = (400, 401, 403, 404, 409, 413, 422)
+REFUSALS = (400, 401, 403, 409, 413, 422)
 """Statuses of a request that would be refused again."""
+ABSENT = 404
+"""A name that the server does not know: the user's at the start, later a session that is gone."""
+CONNECT_SECONDS = 20
+"""A server that does not answer by then is named before anything is trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class RemoteAdapter:
     def __init__(self, url: str, base: str, rank: int, seed: int, state: str = "") -> None:
         self.url, self._base, self._rank, self._seed, self._state = url, base, rank, seed, state
         self._training: Any = None
+        _require_reachable(url)
         with _asking(url):
             import tinker
 
@@ -67,7 +74,7 @@ class RemoteAdapter:
     def training(self) -> Any:
         """The server's side of it, made at its first use: only then is its start decided."""
         if self._training is None:
-            with _asking(self.url):
+            with _asking(self.url, at_start=True):
                 if self._state:
                     create = self._service.create_training_client_from_state
                     self._training = create(self._state)
@@ -86,7 +93,14 @@ class RemoteAdapter:
         data = [_datum(row, weights=[0.0] * (len(row) - 1)) for row in rows]
         with _asking(self.url):
             outputs = self.training.forward(data, "cross_entropy").result().loss_fn_outputs
-        return [output["logprobs"].to_numpy().tolist() for output in outputs]
+            values = [output["logprobs"].to_numpy().tolist() for output in outputs]
+        lengths, expected = [*map(len, values)], [len(row) - 1 for row in rows]
+        if lengths != expected:
+            raise MachineError(
+                f"the Tinker server {self.url} gives {lengths} log-probabilities for rows that have"
+                f" {expected}"
+            )
+        return values
 
     def learn(self, rows: Sequence[TinkerRow], **adam: float) -> dict[str, float]:
         """Take one step of Adam along the gradient of the sum of advantage x log-probability, and
@@ -118,7 +132,7 @@ class RemoteAdapter:
 
     def resume(self, state: str) -> None:
         """Go on from what `save` saved. A server loads it into a new adapter only."""
-        with _asking(self.url):
+        with _asking(self.url, at_start=True):
             resume = self._service.create_training_client_from_state_with_optimizer
             self._training = resume(state)
 
@@ -145,7 +159,8 @@ async def sample(
     sampler: Any, url: str, prompt: Sequence[int], **parameters: Any
 ) -> tuple[list[int], list[float]]:
     """The tokens of one completion, and their log-probabilities. `parameters` are those of
-    `tinker.SamplingParams`, and the server is at `url`.
+    `tinker.SamplingParams`, and the server is at `url`. Raises SettingsError if the server refuses,
+    and MachineError if it fails.
     """
     import tinker
 
@@ -154,7 +169,13 @@ async def sample(
             tinker.ModelInput.from_ints(list(prompt)), 1, tinker.SamplingParams(**parameters)
         )
         (sequence,) = answer.sequences
-        return list(sequence.tokens), list(sequence.logprobs or ())
+        tokens, logprobs = list(sequence.tokens), list(sequence.logprobs or ())
+    if len(tokens) != len(logprobs):
+        raise MachineError(
+            f"the Tinker server {url} gives {len(logprobs)} log-probabilities for {len(tokens)}"
+            " tokens"
+        )
+    return tokens, logprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +205,8 @@ def load_tinker_policy(settings: RunSettings, source: ModelSource) -> TinkerPoli
     A checkpoint of such a policy continues it. Raises ModelError for another adapter, as the
     interface has no upload, and SettingsError for a server that refuses.
     """
-    policy = load_policy(settings.policy, source, empty=True)
+    with warnings.catch_warnings(action="ignore"):  # no weights of an adapter are read
+        policy = load_policy(settings.policy, source, empty=True)
     base = unwrap_model(policy.model)
     use_layouts(policy.model, {base.dtype: Layouts("padded", window=0, alone_from=inf)})
     state = saved_state(source.adapter) if source.adapter else ""
@@ -192,7 +214,7 @@ def load_tinker_policy(settings: RunSettings, source: ModelSource) -> TinkerPoli
     rank = policy.model.peft_config["default"].r
     adapter = RemoteAdapter(settings.learner.server, source.base, rank, seed, state)
     return TinkerPolicy(
-        policy.model, policy.chat, policy.device, policy.pad_token, policy.starts_as_base,
+        policy.model, policy.chat, torch.device("cpu"), policy.pad_token, policy.starts_as_base,
         adapter=adapter,
     )  # fmt: skip
 
@@ -229,15 +251,32 @@ def _new_name() -> str:
     return f"assay-{token_hex(6)}"
 
 
+def _require_reachable(url: str) -> None:
+    """Raises SettingsError where nobody answers, which the client finds out after minutes."""
+    try:
+        httpx2.get(url, timeout=CONNECT_SECONDS)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise SettingsError(
+            f"the Tinker server {url} does not answer: {one_line(error)}; start it, or change"
+            " learner.server"
+        ) from error
+
+
 @contextmanager
-def _asking(url: str) -> Iterator[None]:
-    """Turns errors of the client into ours: a refusal is the user's, all else the machine's."""
+def _asking(url: str, *, at_start: bool = False) -> Iterator[None]:
+    """Turns errors of the client, of whatever class, into ours: a refusal is the user's, all else
+    the machine's.
+    """
     import tinker
 
     try:
         yield
-    except (tinker.TinkerError, ValueError) as error:
+    except AssayError:
+        raise
+    except Exception as error:
         cause = error.__cause__ if isinstance(error, ValueError) else error
         status = cause.status_code if isinstance(cause, tinker.APIStatusError) else 0
-        kind = SettingsError if status in REFUSALS else MachineError
+        blamed = str(getattr(cause, "category", "")).lower()
+        refused = status in REFUSALS or blamed == "user" or (at_start and status == ABSENT)
+        kind = SettingsError if refused else MachineError
         raise kind(f"the Tinker server {url}: {one_line(error)}") from error

@@ -45,7 +45,8 @@ from assay.train.sources import Source
 from assay.types import Metrics
 
 MAY_CHANGE = (
-    "evaluate", "save", "trackers", "stop_if", "callbacks", "dashboard", "learner",
+    "evaluate", "save", "trackers", "stop_if", "callbacks", "dashboard",
+    "learner.micro_batch_tokens", "learner.hybrid_shard", "learner.rank_minutes", "learner.server",
     "policy.gradient_checkpointing", "judge.slots", "judge.allow_weak_isolation", "judge.servers",
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
     "engine.weights_folder",

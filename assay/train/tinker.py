@@ -63,6 +63,8 @@ def _refusals(settings: RunSettings, algorithm: Algorithm, adapted: bool) -> Ite
         )
     if algorithm.learns_from == "rollouts" and settings.rollout.temperature != 1.0:
         yield "learns at temperature 1; leave rollout.temperature out"
+    if settings.evaluate and settings.evaluate.min_p:
+        yield "cannot sample with evaluate.min_p; leave it out"
     if find_spec("tinker") is None:
         yield "needs a package: pip install -e '.[tinker]' in assay's checkout"
 

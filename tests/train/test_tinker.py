@@ -14,12 +14,14 @@ from typing import Any, Literal
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 from assay.algorithms import algorithms
+from assay.cli import app
 from assay.config.sections import LearnerSettings, RunSettings
 from assay.errors import ModelError, SettingsError
 from assay.policy.load_model import Policy
-from assay.policy.tinker import TinkerRow, saved_state
+from assay.policy.tinker import RemoteAdapter, TinkerRow, saved_state
 from assay.train.batch import to_batch
 from assay.train.learner import Learner
 from assay.train.tinker import (
@@ -205,6 +207,7 @@ def on_server(**changes: Any) -> RunSettings:
         ({"policy": {"lora": {"dropout": 0.1}}}, "policy.lora.dropout"),
         ({"policy": {"gradient_checkpointing": True}}, "policy.gradient_checkpointing"),
         ({"rollout": {"temperature": 0.7}}, "rollout.temperature"),
+        ({"evaluate": {"tasks": "drills:test", "min_p": 0.1}}, "evaluate.min_p"),
     ],
 )
 def test_what_a_server_cannot_compute_is_refused_by_name(
@@ -247,3 +250,21 @@ def test_an_adapter_that_is_not_on_a_server_is_refused(tmp_path: Path) -> None:
     (tmp_path / "assay").mkdir()
     (tmp_path / "assay" / "tinker.json").write_text('{"state": "tinker://a/weights/b"}')
     assert saved_state(tmp_path) == "tinker://a/weights/b"
+
+
+def test_a_server_that_does_not_answer_is_named_before_anything_is_trained() -> None:
+    with pytest.raises(SettingsError) as refused:
+        RemoteAdapter("http://127.0.0.1:9", "base", rank=4, seed=0)
+    assert "http://127.0.0.1:9 does not answer" in str(refused.value)
+
+
+def test_a_plan_says_that_a_servers_memory_is_not_known(tmp_path: Path) -> None:
+    file = tmp_path / "ours.toml"
+    server = 'server = "http://127.0.0.1:9"'
+    file.write_text(
+        f'policy.lora.rank = 4\nlearner.name = "tinker"\nlearner.{server}\nengine.name = "tinker"\n'
+        '[stages.sft]\nalgorithm.name = "sft"\ntasks.train = "drills:train"\nsteps = 1\n'
+    )
+    done = CliRunner().invoke(app, ["plan", str(file), "--gpus", "8xH100"])
+    assert isinstance(done.exception, SettingsError)
+    assert "memory and time are not known" in str(done.exception)
