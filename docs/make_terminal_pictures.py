@@ -17,6 +17,8 @@ import shlex
 import shutil
 import sys
 import tempfile
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from rich.console import Console
@@ -103,7 +105,13 @@ def written(command: str, width: int, folder: Path) -> str:
 def svg(command: str, screen: Screen, width: int) -> str:
     """A picture of a screen, below the command that was typed."""
     console = Console(record=True, width=width, file=io.StringIO())
-    lines = ["".join(f"\x1b[0m{style}{text}" for style, text in line) for line in screen.lines]
+    lines = [
+        "".join(
+            f"\x1b[0m{style}{''.join(text for _, text in cells)}"
+            for style, cells in groupby(line, key=itemgetter(0))
+        )
+        for line in screen.lines
+    ]
     while lines and not lines[-1].strip():
         lines.pop()
     console.print(Text.assemble(("$ ", "bold"), command))
