@@ -150,7 +150,7 @@ def test_tasks_without_a_tree_are_refused_by_one_line_that_says_which_have_a_for
     code, line = refusal(ran(tasks, tmp_path / "out.jsonl"))
     assert code == 2
     assert "'one'" in line
-    assert "only repositories (rows with a `tree`)" in line
+    assert "has no `tree`; the environment `shell` needs a repository" in line
 
 
 def test_what_the_judge_does_not_pass_is_counted_and_not_written(
