@@ -144,7 +144,9 @@ def prepare_all(
         settings = with_model(settings, model.name)
         adapted = is_adapted(settings.policy, model) or (adapted and not anew)
         with plan.blaming(settings.stage):
-            stages.append(prepare(settings, model, adapted, dry_run=dry_run, progress=progress))
+            stage = prepare(settings, model, adapted, dry_run=dry_run, progress=progress)
+            require_supported(stage.settings, stage.algorithm, adapted)
+        stages.append(stage)
     for sft, rl in [] if dry_run else pairwise(stages):
         if (sft.algorithm.learns_from, rl.algorithm.learns_from) == ("dialogues", "rollouts"):
             warn_of_template(sft, rl)
@@ -189,7 +191,6 @@ def prepare(
     callbacks = build_callbacks(settings.callbacks)
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)
-    require_supported(settings, algorithm, adapted)
     if not dry_run:
         model = model.converted(progress)
     tasks = load_stage_tasks(settings, algorithm, environment)

@@ -91,7 +91,9 @@ def test_arguments_change_in_the_caller_only_where_the_test_would_fail_otherwise
     check = "x = [3, 1]\nf(x)\nassert x == [1, 3]"
     in_place = "def f(x): x.sort()"
     assert verdict_of(task("f", check, reference=in_place), in_place) is Verdict.PASS
-    assert judge_all([Job(task("f", check), in_place)])[0].forgeable
+    read = "x = [3, 1]\nf(x)\nassert x == sorted(x)"
+    compared, forgeable = judge_all([Job(task("f", it), in_place) for it in (check, read)])
+    assert (compared.forgeable, forgeable.forgeable) == (False, True)
     unneeded = task(
         "f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)"
     )
