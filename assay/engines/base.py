@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # it imports torch
     from assay.policy.load_model import Policy
 
 
+MAX_LOST = 32
+"""Completions lost in a row after which a server of others is given up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """The parameters of sampling, as in vLLM's SamplingParams."""

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from assay.config.generation import EngineSettings
 from assay.endpoint import Endpoint, RefusedError, open_endpoint
 from assay.endpoint_answers import EndpointAnswer
-from assay.engines.base import Engine, GenerationRequest, HostedModel, Opening, Sampling, engine
+from assay.engines.base import (
+    MAX_LOST,
+    Engine,
+    GenerationRequest,
+    HostedModel,
+    Opening,
+    Sampling,
+    engine,
+)
 from assay.errors import MachineError, RolloutLostError
 from assay.extract.call_formats import CallFormat, call_formats
 from assay.extract.call_formats.hermes import CLOSES, OPENS
@@ -23,8 +31,6 @@ from assay.types import Completion, Message, Metrics, Turn, as_dicts
 if TYPE_CHECKING:
     from assay.policy.load_model import Policy
 
-MAX_LOST = 32
-"""Completions lost in a row after which the endpoint is given up."""
 OFF = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """What turns a sampling parameter off. It is sent too: without it, vLLM and others sample as the
 model's generation_config.json says."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from assay.config.generation import EngineSettings
-from assay.engines.base import Engine, GenerationRequest, Opening, Sampling, engine
+from assay.engines.base import MAX_LOST, Engine, GenerationRequest, Opening, Sampling, engine
 from assay.engines.completions import PendingCompletion, StopChecker
 from assay.errors import MachineError, RolloutLostError, SettingsError
 from assay.sync import in_own_thread
@@ -16,9 +16,6 @@ from assay.types import Completion, Metrics
 if TYPE_CHECKING:
     from assay.policy.load_model import Policy
     from assay.policy.tinker import TinkerPolicy
-
-MAX_LOST = 32
-"""Completions lost in a row after which the server is given up."""
 
 
 class TinkerEngine:
